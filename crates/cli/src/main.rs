@@ -1,0 +1,2 @@
+//! The `peerway` binary.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Every chore of the project: `cargo xtask help` lists them.
+fn main() {}
