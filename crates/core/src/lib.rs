@@ -1,9 +1,10 @@
 //! What Peerway knows and concludes, as values.
 //!
 //! This crate does no I/O, reads no clock and holds no unsafe code: every function takes values
-//! and returns values. What is read from a host arrives as a snapshot; what is concluded leaves
-//! as documents.
+//! and returns values. What is read from a host arrives as a [`snapshot::Snapshot`]; what is
+//! concluded leaves as documents.
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod observed;
+pub mod snapshot;
