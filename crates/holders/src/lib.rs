@@ -1,0 +1,1 @@
+//! Who holds the devices, and files that may never answer.
