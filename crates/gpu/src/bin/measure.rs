@@ -1,0 +1,2 @@
+//! Standalone measurement.
+fn main() {}
