@@ -1,2 +1,29 @@
 //! Every chore of the project: `cargo xtask help` lists them.
-fn main() {}
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  lab    machines with a real kernel and IOMMU driver: fetch, run, facts (cargo xtask lab --help)
+  help   this text";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().unwrap_or_else(|| "help".to_owned());
+    let result = match command.as_str() {
+        "lab" => xtask::lab::main(arguments),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => Err(anyhow::anyhow!("no command {other:?}; `cargo xtask help` lists them")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The programs that the lab needs from the system, and how they come there.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::process;
+
+/// Program, and the Debian package that has it.
+const TOOLS: [(&str, &str); 4] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("xz", "xz-utils"),
+    ("dpkg-deb", "dpkg"),
+];
+
+/// Sees to it that every program is there; installs the missing ones when root.
+///
+/// # Errors
+/// Gives the one command that installs them, where this process may not.
+pub(super) fn ensure() -> Result<()> {
+    let missing: Vec<&str> = TOOLS
+        .iter()
+        .filter(|(program, _)| process::find(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let command = format!("apt-get install --no-install-recommends {}", missing.join(" "));
+    let uid = process::output(Command::new("id").arg("-u"))?;
+    if process::find("apt-get").is_none() {
+        bail!("the lab needs programs of the Debian packages {}", missing.join(", "));
+    }
+    if uid.trim() != "0" {
+        bail!("the lab needs programs that are missing here; run: sudo {command}");
+    }
+    eprintln!("lab: {command}");
+    process::run(apt_get().arg("update"))?;
+    process::run(apt_get().args(["install", "--yes", "--no-install-recommends"]).args(&missing))
+        .with_context(|| format!("cannot install what the lab needs; run: {command}"))
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
+    command
+}
+
+/// First line of the emulator's version.
+///
+/// # Errors
+/// Where the emulator does not start.
+pub(super) fn qemu_version() -> Result<String> {
+    let text = process::output(Command::new("qemu-system-x86_64").arg("--version"))?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
