@@ -8,3 +8,4 @@
 pub mod address;
 pub mod observed;
 pub mod snapshot;
+pub mod words;

@@ -58,6 +58,7 @@ pub struct UnityRange {
 
 /// Facts of the `DMAR` table (Intel VT-d specification, chapter 8).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag bit of the table")]
 pub struct Dmar {
     /// Host address width, bits.
     pub address_width: u8,

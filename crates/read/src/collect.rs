@@ -1,0 +1,12 @@
+//! Collectors: each pairs paths below a [`crate::root::Root`] with parsers and fills one part of
+//! the snapshot.
+
+pub mod cpu;
+pub mod encryption;
+pub mod firmware;
+pub mod holders;
+pub mod iommu;
+pub mod kernel;
+pub mod nvidia;
+pub mod pci;
+pub mod tenants;
