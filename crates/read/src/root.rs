@@ -319,6 +319,11 @@ impl Directory<'_> {
 
     /// The last part of what a link names, as an observation.
     pub fn link_name(&self, name: &str) -> Observed<String> {
+        self.link_text(name).map(|target| target.rsplit('/').next().unwrap_or_default().to_owned())
+    }
+
+    /// What a link names, as an observation.
+    pub fn link_text(&self, name: &str) -> Observed<String> {
         let result = match (&self.place, &self.root.backing) {
             (Place::Open(fd), _) => link_at(fd, name),
             (Place::Node(id), Backing::Tree(tree)) => {
@@ -331,7 +336,7 @@ impl Directory<'_> {
                 if self.root.recorder.is_some() {
                     self.root.note(&self.path_of(name), || Node::Link(target.clone()));
                 }
-                Observed::Known(target.rsplit('/').next().unwrap_or_default().to_owned())
+                Observed::Known(target)
             }
             Err(reason) => match self.root.done::<()>("follow", &self.path_of(name), Err(reason)) {
                 Err(error) => error.observed(),
