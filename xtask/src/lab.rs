@@ -2,15 +2,22 @@
 //! are settled.
 
 mod apt;
+pub mod boot;
+mod guest;
+mod initramfs;
 pub mod kernel;
+pub mod machine;
 pub mod paths;
 mod process;
+pub mod script;
 mod tools;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use boot::Boot;
 use kernel::{SERIES, Series};
+use machine::Machine;
 
 /// Machines with a real kernel and IOMMU driver.
 #[derive(Debug, Parser)]
@@ -30,6 +37,18 @@ enum Command {
         /// Look for a newer kernel although one is here
         #[arg(long)]
         refresh: bool,
+    },
+    /// List the machines
+    Machines,
+    /// Boot a machine, run one command in its shell, and print what came of it
+    Shell {
+        /// Name of the machine
+        machine: String,
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+        /// The command
+        command: String,
     },
 }
 
@@ -56,5 +75,33 @@ fn run(command: Command) -> Result<()> {
             let series = if kernel.is_empty() { SERIES.to_vec() } else { kernel };
             kernel::fetch_all(&series, refresh)
         }
+        Command::Machines => machines(),
+        Command::Shell { machine, kernel, command } => shell(&machine, kernel, &command),
+    }
+}
+
+fn machines() -> Result<()> {
+    for name in machine::names()? {
+        println!("{name:12} {}", Machine::named(&name)?.summary);
+    }
+    Ok(())
+}
+
+fn shell(machine: &str, series: Series, command: &str) -> Result<()> {
+    let machine = Machine::named(machine)?;
+    let kernel = series.fetched()?;
+    let report =
+        Boot::new(&kernel, &machine).steps([script::run("shell", &["sh", "-c", command])]).run()?;
+    let outcome = report.outcome("shell")?;
+    print!("{}", outcome.stdout);
+    eprint!("{}", outcome.stderr);
+    for line in &outcome.kernel {
+        eprintln!("kernel: {line}");
+    }
+    eprintln!("lab: {} ended after {:.1} s", report.release, report.seconds);
+    if outcome.status == Some(0) {
+        Ok(())
+    } else {
+        anyhow::bail!("the command ended with {:?}", outcome.status)
     }
 }

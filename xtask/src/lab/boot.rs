@@ -1,0 +1,316 @@
+//! Booting a machine with a script, and collecting what it reports.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use peerway_lab_protocol::{Outcome, Record, SCRIPT_PATH, Script, Step};
+
+use super::initramfs::Initramfs;
+use super::kernel::Kernel;
+use super::machine::Machine;
+use super::{guest, paths, process, tools};
+
+/// How often the emulator is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// Lines of the console that an error shows.
+const SHOWN: usize = 25;
+
+/// A machine about to be booted.
+#[derive(Debug)]
+pub struct Boot<'a> {
+    kernel: &'a Kernel,
+    machine: &'a Machine,
+    steps: Vec<Step>,
+    programs: Vec<(String, PathBuf)>,
+    files: Vec<(String, Vec<u8>)>,
+    limit: Duration,
+}
+
+/// What a machine reported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// `uname -r` in the guest.
+    pub release: String,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// The steps that were carried out, in order.
+    pub outcomes: Vec<Outcome>,
+    /// All that the kernel logged.
+    pub kernel_log: Vec<String>,
+    /// From the emulator's start to its end.
+    pub seconds: f64,
+}
+
+impl<'a> Boot<'a> {
+    /// A machine with a kernel; a boot takes well under the limit set here.
+    pub fn new(kernel: &'a Kernel, machine: &'a Machine) -> Self {
+        Self {
+            kernel,
+            machine,
+            steps: Vec::new(),
+            programs: Vec::new(),
+            files: Vec::new(),
+            limit: Duration::from_secs(120),
+        }
+    }
+
+    /// The emulator is killed after this long.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Adds steps.
+    #[must_use]
+    pub fn steps(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.steps.extend(steps);
+        self
+    }
+
+    /// Adds a program of this host, with its shared libraries, at a place in the guest.
+    #[must_use]
+    pub fn program(mut self, place: &str, source: &Path) -> Self {
+        self.programs.push((place.to_owned(), source.to_path_buf()));
+        self
+    }
+
+    /// Adds a file.
+    #[must_use]
+    pub fn file(mut self, place: &str, content: impl Into<Vec<u8>>) -> Self {
+        self.files.push((place.to_owned(), content.into()));
+        self
+    }
+
+    /// Boots, waits for the end, and reads the records.
+    ///
+    /// # Errors
+    /// Where anything is missing (with the command that brings it), the guest could not do what it was
+    /// told, or it did not end in time; with the end of its console.
+    pub fn run(self) -> Result<Report> {
+        tools::ensure()?;
+        let disk = self.disk()?;
+        let place = paths::cache().join("run");
+        fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
+        // One machine at a time: two would share this build machine's processors and miss deadlines.
+        let lock = fs::File::create(place.join("lock"))?;
+        lock.lock().context("cannot wait for the other machine of the lab to end")?;
+        let files = RunFiles::at(&place);
+        fs::write(&files.disk, disk)?;
+        for old in [&files.console, &files.records, &files.emulator] {
+            fs::write(old, "")?;
+        }
+        let began = Instant::now();
+        let ended = self.emulate(&files)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let records = fs::read(&files.records)?;
+        let report = read_records(&String::from_utf8_lossy(&records), seconds);
+        match (ended, report) {
+            (Ended::Itself, Ok(report)) => Ok(report),
+            (Ended::Itself, Err(error)) => Err(error.context(files.tail())),
+            (Ended::AtTheLimit, report) => {
+                let missing = report.err().map_or_else(String::new, |error| format!(" ({error})"));
+                bail!("the guest still ran after {:?}{missing}; {}", self.limit, files.tail())
+            }
+        }
+    }
+
+    fn disk(&self) -> Result<Vec<u8>> {
+        let mut disk = Initramfs::default();
+        let built = guest::build()?;
+        for program in guest::PROGRAMS {
+            disk.copy(&format!("lab/bin/{program}"), 0o755, &built.join(program))?;
+        }
+        disk.link("init", "/lab/bin/lab-init");
+        let busybox = process::find("busybox").context("no busybox; install busybox-static")?;
+        disk.program("bin/busybox", &busybox)?;
+        disk.file(
+            "etc/passwd",
+            0o644,
+            b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n".to_vec(),
+        );
+        disk.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n".to_vec());
+        let mut modules = Vec::new();
+        for module in &self.kernel.modules {
+            let place = format!("/lab/modules/{module}.ko");
+            disk.copy(&place, 0o644, &self.kernel.module(module)?)?;
+            modules.push(place);
+        }
+        for (place, source) in &self.programs {
+            disk.program(place, source)?;
+        }
+        for (place, content) in &self.files {
+            disk.file(place, 0o644, content.clone());
+        }
+        let script = Script {
+            modules,
+            bindings: self.machine.bindings(),
+            accelerators: self.machine.accelerators(),
+            steps: self.steps.clone(),
+        };
+        disk.file(SCRIPT_PATH, 0o644, serde_json::to_vec(&script)?);
+        disk.archive()
+    }
+
+    fn emulate(&self, files: &RunFiles) -> Result<Ended> {
+        let mut words =
+            vec!["console=ttyS0".to_owned(), "panic=-1".to_owned(), "loglevel=4".to_owned()];
+        // Room for every line of a fault storm.
+        words.push("log_buf_len=4M".to_owned());
+        words.extend(self.machine.kernel_arguments.iter().cloned());
+        let emulator = fs::File::create(&files.emulator)?;
+        let mut child = Command::new("qemu-system-x86_64")
+            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+            .args(self.machine.arguments())
+            .arg("-kernel")
+            .arg(self.kernel.image()?)
+            .arg("-initrd")
+            .arg(&files.disk)
+            .args(["-append", &words.join(" ")])
+            .args(["-serial", &format!("file:{}", files.console.display())])
+            .args(["-serial", &format!("file:{}", files.records.display())])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(emulator)
+            .spawn()
+            .context("cannot start qemu-system-x86_64")?;
+        let ended = wait(&mut child, self.limit)?;
+        Ok(ended)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Itself,
+    AtTheLimit,
+}
+
+fn wait(child: &mut Child, limit: Duration) -> Result<Ended> {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        // A refusal of its arguments shows in what the emulator wrote, which the error carries.
+        if child.try_wait()?.is_some() {
+            return Ok(Ended::Itself);
+        }
+        std::thread::sleep(POLL);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(Ended::AtTheLimit)
+}
+
+/// Files of the last run, kept to be looked at.
+struct RunFiles {
+    disk: PathBuf,
+    console: PathBuf,
+    records: PathBuf,
+    emulator: PathBuf,
+}
+
+impl RunFiles {
+    fn at(place: &Path) -> Self {
+        Self {
+            disk: place.join("initramfs.cpio"),
+            console: place.join("console.log"),
+            records: place.join("records.jsonl"),
+            emulator: place.join("qemu.log"),
+        }
+    }
+
+    /// The last lines of the console, and of what the emulator wrote.
+    fn tail(&self) -> String {
+        let mut text = String::new();
+        for file in [&self.console, &self.emulator] {
+            let content = fs::read(file).unwrap_or_default();
+            let content = String::from_utf8_lossy(&content);
+            let lines: Vec<&str> = content.lines().collect();
+            let from = lines.len().saturating_sub(SHOWN);
+            text.push_str(&format!("{} ends with:\n", file.display()));
+            for line in lines.get(from..).unwrap_or_default() {
+                text.push_str("  ");
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+fn read_records(text: &str, seconds: f64) -> Result<Report> {
+    let mut report = Report {
+        release: String::new(),
+        command_line: String::new(),
+        outcomes: Vec::new(),
+        kernel_log: Vec::new(),
+        seconds,
+    };
+    for line in text.lines() {
+        let record = serde_json::from_str(line)
+            .with_context(|| format!("the guest's record {line:?} cannot be read"))?;
+        match record {
+            Record::Ready { release, command_line } => {
+                report.release = release;
+                report.command_line = command_line;
+            }
+            Record::Step(outcome) => report.outcomes.push(outcome),
+            Record::KernelLog { lines } => report.kernel_log = lines,
+            Record::Failed { reason } => bail!("the guest failed: {reason}"),
+            Record::Done => return Ok(report),
+        }
+    }
+    bail!("the guest ended after {} steps without saying that it was done", report.outcomes.len())
+}
+
+impl Report {
+    /// The outcome of a step.
+    ///
+    /// # Errors
+    /// Where there was no such step.
+    pub fn outcome(&self, name: &str) -> Result<&Outcome> {
+        let found = self.outcomes.iter().find(|outcome| outcome.name == name);
+        found.with_context(|| format!("no step {name:?} in the report"))
+    }
+
+    /// Standard output of a step that must have ended well.
+    ///
+    /// # Errors
+    /// Where it did not, with what it said.
+    pub fn stdout(&self, name: &str) -> Result<&str> {
+        let outcome = self.outcome(name)?;
+        if outcome.timed_out {
+            bail!("step {name:?} was still running at its deadline: {}", outcome.stderr.trim());
+        }
+        if outcome.status != Some(0) {
+            let status = outcome.status;
+            bail!("step {name:?} ended with {status:?}: {}", outcome.stderr.trim());
+        }
+        Ok(&outcome.stdout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READY: &str = r#"{"record":"ready","release":"6.1","command_line":"quiet"}"#;
+
+    fn check(lines: &[&str], expected: std::result::Result<usize, &str>) {
+        let found = read_records(&lines.join("\n"), 1.0);
+        match (found, expected) {
+            (Ok(report), Ok(steps)) => assert_eq!(report.outcomes.len(), steps),
+            (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn a_guest_that_does_not_say_done_has_failed() {
+        check(&[READY, r#"{"record":"done"}"#], Ok(0));
+        check(&[READY], Err("without saying that it was done"));
+        check(&[READY, r#"{"record":"failed","reason":"no disk"}"#], Err("no disk"));
+        check(&["{\"record\":\"rea"], Err("cannot be read"));
+    }
+}
