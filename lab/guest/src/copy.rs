@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use peerway_lab_protocol::{Accelerator, PROBE_PROTOCOL, Probe, Verdict};
 
-use crate::engine::{BUFFER, Ended, Engine, REGISTERS};
+use crate::engine::{Ended, Engine, REGISTERS, TRANSFER};
 use crate::mapping::Mapping;
 use crate::pattern::{self, Tag};
 use crate::pci::{Enabled, Function};
@@ -26,7 +26,7 @@ pub struct Limits {
 impl Default for Limits {
     /// One transfer of the engine, and fifty times what it needs.
     fn default() -> Self {
-        Self { bytes: BUFFER, deadline: Duration::from_secs(10) }
+        Self { bytes: TRANSFER, deadline: Duration::from_secs(10) }
     }
 }
 
@@ -116,7 +116,7 @@ pub fn judged(
 fn move_all(engine: &Engine, address: u64, bytes: usize, end: Instant) -> Result<Ended> {
     let mut done = 0;
     while done < bytes {
-        let count = BUFFER.min(bytes - done);
+        let count = TRANSFER.min(bytes - done);
         let source = address + u64::try_from(done)?;
         let destination = source + u64::try_from(bytes)?;
         if engine.read(source, count, end)? == Ended::No

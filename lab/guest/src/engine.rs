@@ -1,14 +1,15 @@
 //! The DMA engine of QEMU's `edu` device (`docs/specs/edu.rst` of QEMU), the stand-in for a GPU's copy
-//! engine: it moves at most 4 KiB at a time between its own buffer and any bus address, about a tenth of
-//! a second each, and reports no errors.
+//! engine: it moves a little at a time between its own buffer of 4 KiB and any bus address, about a tenth
+//! of a second each, and reports no errors.
 
 use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::mapping::Mapping;
 
-/// Bytes of the engine's buffer, and so the largest transfer.
-pub const BUFFER: usize = 4096;
+/// Bytes of the largest transfer: half the engine's buffer, since emulators before 8.2.1 take a transfer
+/// that ends with the buffer for one beyond it, and end themselves.
+pub const TRANSFER: usize = 2048;
 /// Bytes of the register window.
 pub const REGISTERS: usize = 0x1000;
 
@@ -68,8 +69,8 @@ impl Engine {
         deadline: Instant,
     ) -> Result<Ended> {
         // A count beyond the buffer would end the emulator itself.
-        if count > BUFFER {
-            return Err(format!("the engine moves {BUFFER} bytes at most, not {count}").into());
+        if count > TRANSFER {
+            return Err(format!("the engine moves {TRANSFER} bytes at most, not {count}").into());
         }
         if self.wait(deadline)? == Ended::No {
             return Ok(Ended::No);
