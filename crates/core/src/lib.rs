@@ -6,6 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod boards;
+pub mod code;
+pub mod diagnose;
+pub mod judge;
 pub mod observed;
+pub mod route;
 pub mod snapshot;
 pub mod words;
