@@ -9,6 +9,7 @@ pub mod address;
 pub mod boards;
 pub mod code;
 pub mod diagnose;
+pub mod document;
 pub mod judge;
 pub mod observed;
 pub mod route;

@@ -7,6 +7,7 @@ pub mod firmware;
 pub mod holders;
 pub mod iommu;
 pub mod kernel;
+pub mod log;
 pub mod nvidia;
 pub mod pci;
 pub mod tenants;

@@ -23,6 +23,15 @@ pub const SMALL: usize = 64 << 10;
 /// Files such as `/proc/cpuinfo` of a large host stay below this.
 pub const LARGE: usize = 16 << 20;
 
+/// The kernel log's device, the only file that is read although it is no regular one.
+pub const KMSG: &str = "/dev/kmsg";
+
+/// Longest record of the kernel log (`CONSOLE_EXT_LOG_MAX`, `PRINTKRB_RECORD_MAX`).
+const KMSG_RECORD: usize = 8 << 10;
+
+/// Device number of `/dev/kmsg` (`drivers/char/mem.c`): memory devices, minor 11.
+const KMSG_DEVICE: (u32, u32) = (1, 11);
+
 /// Entries of one directory: more than any host has, and a bound for hostile trees.
 const MOST_NAMES: usize = 1 << 20;
 
@@ -206,6 +215,20 @@ impl Root {
         names.sort_unstable();
         self.note(path, || Node::Directory(std::collections::BTreeMap::new()));
         Ok(names)
+    }
+
+    /// The kernel log in records of `/dev/kmsg`: on a live host what the ring holds now, elsewhere
+    /// the recorded file. The oldest records are kept when there are more than `limit` bytes.
+    pub fn kernel_log(&self, limit: usize) -> Result<Vec<u8>, ReadError> {
+        let result = match &self.backing {
+            Backing::Directory(fd) => read_kernel_log(fd, limit),
+            Backing::Tree(tree) => {
+                tree.find(0, KMSG, true).and_then(|id| tree.read_at(id, 0, limit))
+            }
+        };
+        let bytes = self.done("read", KMSG, result)?;
+        self.note(KMSG, || Node::File(bytes.clone()));
+        Ok(bytes)
     }
 
     /// The text of a link.
@@ -460,6 +483,42 @@ fn read_all(file: &OwnedFd, limit: usize) -> Result<Vec<u8>, Reason> {
             Err(errno) => return Err(Reason::Errno(errno)),
         }
     }
+}
+
+/// Reads record by record until there is none left; the descriptor does not wait.
+fn read_kernel_log(root: &OwnedFd, limit: usize) -> Result<Vec<u8>, Reason> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = retry(|| rustix::fs::openat2(root, relative(KMSG), flags, Mode::empty(), resolve))?;
+    let state = rustix::fs::fstat(&file).map_err(Reason::Errno)?;
+    match FileType::from_raw_mode(state.st_mode) {
+        FileType::RegularFile => {
+            let mut bytes =
+                read_all(&file, limit.saturating_sub(1)).or_else(|reason| match reason {
+                    Reason::TooLong { .. } => pread(&file, 0, limit),
+                    other => Err(other),
+                })?;
+            bytes.truncate(limit);
+            return Ok(bytes);
+        }
+        FileType::CharacterDevice => {}
+        _ => return Err(Reason::NotRegular),
+    }
+    let device = (rustix::fs::major(state.st_rdev), rustix::fs::minor(state.st_rdev));
+    if device != KMSG_DEVICE {
+        return Err(Reason::NotRegular);
+    }
+    let mut bytes: Vec<u8> = Vec::new();
+    while bytes.len() < limit {
+        bytes.reserve(KMSG_RECORD);
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {
+            Ok(0) | Err(Errno::AGAIN) => break,
+            // EPIPE: records were overwritten under the reader; the next read goes on behind them.
+            Ok(_) | Err(Errno::INTR | Errno::PIPE) => {}
+            Err(errno) => return Err(Reason::Errno(errno)),
+        }
+    }
+    Ok(bytes)
 }
 
 fn pread(file: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Reason> {

@@ -1,0 +1,57 @@
+//! Lines of this boot's kernel log that state facts about SNP, SME and the IOMMU.
+
+use peerway_core::observed::Observed;
+
+use crate::root::{KMSG, Root};
+
+/// Most of the log that is looked at: the kernel's own ring is a few MiB at most.
+const MOST: usize = 64 << 20;
+
+/// Words of which a line must have one to be kept: the vocabulary of boot facts.
+const WORDS: [&str; 11] = [
+    "Linux version ",
+    "AMD-Vi: ",
+    "DMAR: ",
+    "DMAR-IR: ",
+    "iommu: ",
+    "SEV",
+    "SNP",
+    "Memory Encryption",
+    "AMD SME",
+    "TSME",
+    "x2apic",
+];
+
+/// Faults and other events are read by the fault parser and are no boot facts.
+const EVENTS: [&str; 3] = ["Event logged", "[DMA ", "[INTR-REMAP"];
+
+/// Most lines kept.
+const MOST_LINES: usize = 512;
+
+/// Reads the facts; unreadable where the log may not be read.
+pub fn facts(root: &Root) -> Observed<Vec<String>> {
+    let bytes = match root.kernel_log(MOST) {
+        Ok(bytes) => bytes,
+        Err(error) => return error.observed(),
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let facts = text
+        .lines()
+        .filter_map(|record| {
+            // A record reads `priority,sequence,microseconds,flags;text`
+            // (`Documentation/ABI/testing/dev-kmsg`); its continuation lines begin with a blank.
+            let text = record.split_once(';').map_or(record, |(_, text)| text);
+            let relevant = !record.starts_with(' ')
+                && WORDS.iter().any(|word| text.contains(word))
+                && !EVENTS.iter().any(|word| text.contains(word));
+            relevant.then(|| text.to_owned())
+        })
+        .take(MOST_LINES)
+        .collect();
+    Observed::Known(facts)
+}
+
+/// Where the log is read from, for evidence.
+pub fn source() -> &'static str {
+    KMSG
+}
