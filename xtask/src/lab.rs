@@ -3,12 +3,14 @@
 
 mod apt;
 pub mod boot;
+pub mod facts;
 mod guest;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
 pub mod paths;
 mod process;
+pub mod scenario;
 pub mod script;
 mod tools;
 
@@ -18,6 +20,7 @@ use clap::{Parser, Subcommand};
 use boot::Boot;
 use kernel::{SERIES, Series};
 use machine::Machine;
+use scenario::Scenario;
 
 /// Machines with a real kernel and IOMMU driver.
 #[derive(Debug, Parser)]
@@ -40,6 +43,21 @@ enum Command {
     },
     /// List the machines
     Machines,
+    /// Run a scenario and print what it found; a difference from what is expected is a failure
+    Run {
+        /// Name of the scenario
+        #[arg(value_parser = scenario::named)]
+        scenario: &'static Scenario,
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+    },
+    /// Run all scenarios and write docs/lab/facts-SERIES.md
+    Facts {
+        /// Series of the kernel; all of them if not given
+        #[arg(long, value_parser = Series::named)]
+        kernel: Vec<Series>,
+    },
     /// Boot a machine, run one command in its shell, and print what came of it
     Shell {
         /// Name of the machine
@@ -72,12 +90,26 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Fetch { kernel, refresh } => {
             tools::ensure()?;
-            let series = if kernel.is_empty() { SERIES.to_vec() } else { kernel };
-            kernel::fetch_all(&series, refresh)
+            kernel::fetch_all(&or_all(kernel), refresh)
         }
+        Command::Run { scenario, kernel } => run_one(scenario, kernel),
+        Command::Facts { kernel } => or_all(kernel).into_iter().try_for_each(facts::write),
         Command::Machines => machines(),
         Command::Shell { machine, kernel, command } => shell(&machine, kernel, &command),
     }
+}
+
+fn or_all(series: Vec<Series>) -> Vec<Series> {
+    if series.is_empty() { SERIES.to_vec() } else { series }
+}
+
+fn run_one(scenario: &Scenario, series: Series) -> Result<()> {
+    let facts = facts::run(scenario, &series.fetched()?)?;
+    print!("{}", facts.text());
+    if facts.differences().is_empty() {
+        return Ok(());
+    }
+    anyhow::bail!("not what is expected:\n  {}", facts.differences().join("\n  "))
 }
 
 fn machines() -> Result<()> {

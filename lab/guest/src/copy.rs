@@ -129,39 +129,54 @@ fn move_all(engine: &Engine, address: u64, bytes: usize, end: Instant) -> Result
     Ok(Ended::Yes)
 }
 
-/// An accelerator whose registers and memory this process reaches through sysfs.
+/// The engine of an accelerator, reached through sysfs.
 #[derive(Debug)]
-pub struct Opened {
+pub struct Requester {
     engine: Engine,
-    memory: Mapping,
-    address: u64,
-    _enabled: [Enabled; 2],
+    _enabled: Enabled,
 }
 
-impl Opened {
-    /// Opens an accelerator, its memory up to `most` bytes.
+/// The memory of an accelerator, reached through sysfs.
+#[derive(Debug)]
+pub struct Target {
+    memory: Mapping,
+    address: u64,
+    _enabled: Enabled,
+}
+
+impl Requester {
+    /// Opens an accelerator's engine.
     ///
     /// # Errors
     /// Where the kernel refuses, as it does for a BAR that a driver claimed.
-    pub fn open(accelerator: &Accelerator, most: usize) -> Result<Self> {
-        let engine = Function::at(&accelerator.engine)?;
-        let memory = Function::at(&accelerator.memory)?;
-        let enabled = [engine.enable(true)?, memory.enable(false)?];
-        Ok(Self {
-            engine: Engine::new(engine.map(ENGINE_BAR, REGISTERS)?),
-            memory: memory.map(accelerator.bar, most)?,
-            address: memory.bar(accelerator.bar)?.start,
-            _enabled: enabled,
-        })
+    pub fn open(accelerator: &Accelerator) -> Result<Self> {
+        let function = Function::at(&accelerator.engine)?;
+        let enabled = function.enable(true)?;
+        let engine = Engine::new(function.map(ENGINE_BAR, REGISTERS)?);
+        Ok(Self { engine, _enabled: enabled })
     }
 
-    /// Copies from this one into another by raw bus address.
+    /// Copies into a target by raw bus address.
     ///
     /// # Errors
     /// As [`judged`].
-    pub fn copy_to(&self, target: &Self, names: Names<'_>, limits: Limits) -> Result<Probe> {
+    pub fn copy_to(&self, target: &Target, names: Names<'_>, limits: Limits) -> Result<Probe> {
         let memory = Memory { mapping: &target.memory, address: target.address, mode: "raw" };
         judged(names, &self.engine, &memory, limits)
+    }
+}
+
+impl Target {
+    /// Opens an accelerator's memory, up to `most` bytes.
+    ///
+    /// # Errors
+    /// As [`Requester::open`].
+    pub fn open(accelerator: &Accelerator, most: usize) -> Result<Self> {
+        let function = Function::at(&accelerator.memory)?;
+        let enabled = function.enable(false)?;
+        let memory = function.map(accelerator.bar, most)?;
+        let address = function.bar(accelerator.bar)?.start;
+        Ok(Self { memory, address, _enabled: enabled })
     }
 }
 
@@ -175,8 +190,10 @@ fn pair_number(names: Names<'_>) -> u16 {
 
 /// A number that the next copy will not have: milliseconds since boot.
 fn round_number() -> Result<u16> {
-    let text = std::fs::read_to_string("/proc/uptime").context(|| "cannot read uptime".to_owned())?;
-    let digits: String = text.chars().take_while(|c| *c != ' ').filter(char::is_ascii_digit).collect();
+    let text =
+        std::fs::read_to_string("/proc/uptime").context(|| "cannot read uptime".to_owned())?;
+    let digits: String =
+        text.chars().take_while(|c| *c != ' ').filter(char::is_ascii_digit).collect();
     Ok(u16::try_from(digits.parse::<u64>()? % 4096)?)
 }
 

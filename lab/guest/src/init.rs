@@ -33,8 +33,7 @@ const MOUNTS: [(&str, &str); 7] = [
 /// # Errors
 /// Where it is missing or damaged.
 pub fn script() -> Result<Script> {
-    let text =
-        fs::read_to_string(SCRIPT_PATH).context(|| format!("cannot read {SCRIPT_PATH}"))?;
+    let text = fs::read_to_string(SCRIPT_PATH).context(|| format!("cannot read {SCRIPT_PATH}"))?;
     serde_json::from_str(&text).context(|| format!("cannot understand {SCRIPT_PATH}"))
 }
 

@@ -71,8 +71,9 @@ impl Mapping {
 
     fn at(&self, offset: usize) -> Result<NonNull<u64>> {
         if offset % 8 != 0 || offset.checked_add(8).is_none_or(|end| end > self.length) {
-            return Err(format!("offset {offset:#x} is no word of a {} byte mapping", self.length)
-                .into());
+            return Err(
+                format!("offset {offset:#x} is no word of a {} byte mapping", self.length).into()
+            );
         }
         // SAFETY: the offset was just checked to lie inside the mapping.
         Ok(unsafe { self.base.add(offset) }.cast())

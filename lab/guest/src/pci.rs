@@ -62,7 +62,8 @@ impl Function {
     /// What the kernel said.
     pub fn read(&self, file: &str) -> Result<String> {
         let path = self.path(file);
-        let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
         Ok(text.trim_end().to_owned())
     }
 

@@ -66,6 +66,15 @@ pub fn set_type(group: u32, value: &str) -> Result<TypeWrite> {
     Ok(TypeWrite { group, value: value.to_owned(), result, reads: read_type(group)? })
 }
 
+/// As [`set_type`], without a write.
+///
+/// # Errors
+/// Where the file cannot be read.
+pub fn get_type(group: u32) -> Result<TypeWrite> {
+    let reads = read_type(group)?;
+    Ok(TypeWrite { group, value: String::new(), result: "read".to_owned(), reads })
+}
+
 /// What a group's `type` reads.
 ///
 /// # Errors

@@ -185,10 +185,7 @@ unsafe impl Ioctl for GetDevice<'_> {
         self.0.as_ptr().cast_mut().cast()
     }
 
-    unsafe fn output_from_ptr(
-        fd: IoctlOutput,
-        _: *mut c_void,
-    ) -> rustix::io::Result<Self::Output> {
+    unsafe fn output_from_ptr(fd: IoctlOutput, _: *mut c_void) -> rustix::io::Result<Self::Output> {
         // SAFETY: the kernel just made this descriptor for us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }

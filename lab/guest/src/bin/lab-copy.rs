@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use peerway_lab_guest::copy::{Limits, Names, Opened};
+use peerway_lab_guest::copy::{Limits, Names, Requester, Target};
 use peerway_lab_guest::{Context as _, Result, init};
 use peerway_lab_protocol::{Accelerator, Probe, Verdict};
 
@@ -84,8 +84,7 @@ fn probe(from: &Accelerator, to: &Accelerator, limits: Limits) -> Result<Probe> 
         let detail = "requester and target are the same device".to_owned();
         return Ok(names.without_copy(Verdict::NotRun, detail));
     }
-    let opened = (Opened::open(from, 2 * limits.bytes), Opened::open(to, 2 * limits.bytes));
-    match opened {
+    match (Requester::open(from), Target::open(to, 2 * limits.bytes)) {
         (Ok(from), Ok(to)) => from.copy_to(&to, names, limits),
         (Err(error), _) | (_, Err(error)) => {
             Ok(names.without_copy(Verdict::Refused, error.to_string()))
@@ -98,7 +97,8 @@ fn probe(from: &Accelerator, to: &Accelerator, limits: Limits) -> Result<Probe> 
 fn matrix(accelerators: &[Accelerator], limits: Limits) -> Result<()> {
     let mut opened = Vec::new();
     for one in accelerators {
-        opened.push((one, Opened::open(one, 2 * limits.bytes)?));
+        let target = Target::open(one, 2 * limits.bytes)?;
+        opened.push((one, Requester::open(one)?, target));
     }
     for distance in 1..opened.len() {
         let targets = opened.iter().cycle().skip(distance);
@@ -106,7 +106,7 @@ fn matrix(accelerators: &[Accelerator], limits: Limits) -> Result<()> {
             let runs: Vec<_> = opened
                 .iter()
                 .zip(targets)
-                .map(|((from, requester), (to, target))| {
+                .map(|((from, requester, _), (to, _, target))| {
                     let names = Names { from: &from.engine, to: &to.engine };
                     scope.spawn(move || {
                         requester.copy_to(target, names, limits).map_err(|error| error.to_string())

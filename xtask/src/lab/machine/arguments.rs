@@ -120,7 +120,7 @@ impl Arguments {
                 self.add("-device", &format!("ivshmem-plain,{place},memdev=memory{id}"));
             }
             Kind::Nvme => {
-                self.add("-blockdev", &format!("null-co,node-name=drive{id},size=64M"));
+                self.add("-blockdev", &format!("null-co,node-name=drive{id},size=67108864"));
                 self.add("-device", &format!("nvme,{place},drive=drive{id},serial=lab{id}"));
             }
             Kind::E1000e => self.add("-device", &format!("e1000e,{place},romfile=")),
