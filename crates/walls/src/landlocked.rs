@@ -6,7 +6,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, RestrictSelf,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 
 use crate::plan::WallError;
 use crate::report::{Standing, Wall, WallReport};
@@ -100,8 +100,10 @@ fn create_ruleset() -> Result<RulesetCreated, RulesetError> {
 /// A rule on a file may hold no right of directories (`security/landlock/fs.c:
 /// landlock_append_fs_rule()`).
 fn access_for(tree: &PathFd) -> BitFlags<AccessFs> {
-    let is_directory = rustix::fs::fstat(tree)
-        .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory);
+    // Without asking a file system's server, which may not answer.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let is_directory = rustix::fs::statx(tree, "", flags, StatxFlags::TYPE)
+        .is_ok_and(|s| FileType::from_raw_mode(s.stx_mode.into()) == FileType::Directory);
     let file = BitFlags::from(AccessFs::ReadFile);
     if is_directory { file | AccessFs::ReadDir } else { file }
 }
