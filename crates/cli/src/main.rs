@@ -1,2 +1,37 @@
-//! The `peerway` binary.
-fn main() {}
+//! The `peerway` binary: arguments in, text out.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use peerway_cli_read::{Exit, Global, ReadCommand};
+
+/// Whether the GPUs of this host can reach each other directly, what stands between them, and what
+/// can be done about it.
+#[derive(Debug, Parser)]
+#[command(name = "peerway", version, propagate_version = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Read(ReadCommand),
+}
+
+fn main() -> ExitCode {
+    // Children of this program are this program: they look where its own walls forbid looking.
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(code) = peerway_holders::dispatch(&arguments) {
+        return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Internal.code()));
+    }
+    let cli = Cli::parse();
+    let command = match cli.command {
+        Some(Command::Read(command)) => command,
+        None => ReadCommand::Status,
+    };
+    peerway_cli_read::run(&cli.global, command, Cli::command()).into()
+}

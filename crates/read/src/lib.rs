@@ -7,6 +7,7 @@
 
 pub mod collect;
 pub mod error;
+pub mod host;
 pub mod host_file;
 pub mod parse;
 pub mod root;

@@ -1,0 +1,75 @@
+//! `diagnose`: pairs, findings, assessment.
+
+use std::collections::BTreeMap;
+
+use peerway_core::document::diagnose::{Diagnose, Pair};
+
+use super::exit_of;
+use crate::args::{Format, Global};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::host;
+use crate::output::Output;
+use crate::text::{self, wrap};
+
+/// Runs the command.
+pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+    let looked = host::look(global, false)?;
+    let diagnosis = looked.diagnose(global);
+    let body = Diagnose::new(&diagnosis);
+    match global.format {
+        Format::Text => output.push(&page(&body)),
+        Format::Json => output.document("diagnose", &looked, body)?,
+        Format::Jsonl => {
+            for finding in &body.findings {
+                let line =
+                    serde_json::to_string(finding).map_err(|source| CliError::Render { source })?;
+                output.line(&line);
+            }
+        }
+    }
+    Ok(exit_of(global, &diagnosis))
+}
+
+fn page(body: &Diagnose) -> String {
+    let mut out = String::new();
+    for assessment in &body.assessments {
+        let word = serde_json::to_value(assessment)
+            .ok()
+            .and_then(|value| value.as_str().map(str::to_owned))
+            .unwrap_or_default();
+        out.push_str(&wrap(&format!("{word}: {}", assessment.about()), "", "  "));
+    }
+    out.push('\n');
+    // Pairs that share verdict, confidence and codes are one line: on a large host hundreds are.
+    let mut alike: BTreeMap<_, Vec<&Pair>> = BTreeMap::new();
+    for pair in &body.pairs {
+        let key = (pair.verdict, pair.confidence, pair.codes.clone());
+        alike.entry(key).or_default().push(pair);
+    }
+    for ((verdict, confidence, codes), pairs) in &alike {
+        let codes: Vec<&str> = codes.iter().map(|code| code.text()).collect();
+        let word = text::painted(*verdict, text::verdict(*verdict));
+        let head = format!(
+            "{} pairs {word} ({}) {}",
+            pairs.len(),
+            text::confidence(*confidence),
+            codes.join(" ")
+        );
+        out.push_str(&wrap(&head, "", "  "));
+        let names: Vec<String> =
+            pairs.iter().map(|pair| format!("{}>{}", pair.from, pair.to)).collect();
+        out.push_str(&wrap(&names.join(" "), "  ", "  "));
+        if let Some(first) = pairs.first() {
+            out.push_str(&wrap(&first.reason, "  such as: ", "           "));
+        }
+    }
+    if !body.pairs.is_empty() {
+        out.push('\n');
+    }
+    for finding in &body.findings {
+        out.push_str(&text::finding(finding, true));
+        out.push('\n');
+    }
+    out
+}

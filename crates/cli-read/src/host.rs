@@ -1,0 +1,151 @@
+//! From `--host` to a snapshot.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use peerway_core::diagnose::pairs::PairScope;
+use peerway_core::diagnose::{self, Diagnosis};
+use peerway_core::snapshot::{OriginKind, Snapshot};
+use peerway_read::collect::pci::Scope;
+use peerway_read::host::{Declared, Request, collect};
+use peerway_read::host_file;
+use peerway_read::root::{Recording, Root};
+
+use crate::args::{Global, Kind};
+use crate::declared;
+use crate::error::CliError;
+
+/// A host that was looked at.
+#[derive(Debug)]
+pub struct Looked {
+    /// What was seen.
+    pub snapshot: Snapshot,
+    /// When.
+    pub when: Timestamp,
+    /// What could not be raised, of the walls that keep reading harmless.
+    pub missing_walls: Vec<String>,
+    /// What was read, for a capture.
+    pub recording: Recording,
+}
+
+impl Looked {
+    /// Its diagnosis under the options.
+    pub fn diagnose(&self, global: &Global) -> Diagnosis {
+        diagnose::diagnose(&self.snapshot, &pair_scope(global))
+    }
+}
+
+/// Which pairs the options ask for.
+pub fn pair_scope(global: &Global) -> PairScope {
+    PairScope {
+        across_tenants: global.all,
+        nics: global.kinds.contains(&Kind::Nic),
+        nvme: global.kinds.contains(&Kind::Nvme),
+    }
+}
+
+/// Looks at the host of the options; keeps what it read if `record`.
+pub fn look(global: &Global, record: bool) -> Result<Looked, CliError> {
+    let accelerators = accelerators(&global.accelerator)?;
+    let (root, kind) = open(&global.host)?;
+    let root = if record { root.recording() } else { root };
+    let request = Request {
+        host: global.host.clone(),
+        kind,
+        privileged: rustix::process::geteuid().is_root(),
+        scope: Scope {
+            nics: global.kinds.contains(&Kind::Nic),
+            nvme: global.kinds.contains(&Kind::Nvme),
+            wake: global.wake,
+            also: std::collections::BTreeSet::new(),
+        },
+        accelerators,
+        holders: None,
+    };
+    let snapshot = collect(&root, request);
+    Ok(Looked {
+        snapshot,
+        when: Timestamp::now(),
+        missing_walls: Vec::new(),
+        recording: root.into_recording(),
+    })
+}
+
+/// Opens what `--host` names.
+fn open(host: &str) -> Result<(Root, OriginKind), CliError> {
+    if let Some(name) = host.strip_prefix("sim:") {
+        let tree = peerway_sim::host(name)
+            .ok_or_else(|| CliError::NoSuchSimulation { name: name.to_owned() })?
+            .map_err(|source| CliError::Simulation { name: name.to_owned(), source })?;
+        return Ok((Root::recorded(Arc::new(tree)), OriginKind::Simulated));
+    }
+    if host == "live" {
+        return Ok((open_directory(host, Path::new("/"))?, OriginKind::Live));
+    }
+    let path = Path::new(host);
+    match read_option_file(path, host_file::MOST_BYTES) {
+        Ok(bytes) => {
+            let text = String::from_utf8(bytes).map_err(|_| CliError::OptionFile {
+                what: "the .host file",
+                path: host.to_owned(),
+                why: "it is not text".to_owned(),
+            })?;
+            Ok((recorded(host, &text)?, OriginKind::Recorded))
+        }
+        // A directory, or nothing: opening it as a directory says which.
+        Err(_) => Ok((open_directory(host, path)?, OriginKind::Recorded)),
+    }
+}
+
+fn open_directory(host: &str, path: &Path) -> Result<Root, CliError> {
+    Root::open(path).map_err(|source| CliError::OpenHost { host: host.to_owned(), source })
+}
+
+fn recorded(path: &str, text: &str) -> Result<Root, CliError> {
+    let tree = host_file::parse(text)
+        .map_err(|source| CliError::HostFile { path: path.to_owned(), source })?;
+    Ok(Root::recorded(Arc::new(tree)))
+}
+
+/// Reads a file that an option names, as an ordinary path of this process.
+pub fn read_option_file(path: &Path, limit: usize) -> Result<Vec<u8>, String> {
+    use rustix::fs::{FileType, Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| std::io::Error::from(errno).to_string())?;
+    let state = rustix::fs::fstat(&file).map_err(|errno| errno.to_string())?;
+    if FileType::from_raw_mode(state.st_mode) != FileType::RegularFile {
+        return Err("not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    loop {
+        if bytes.len() > limit {
+            return Err(format!("longer than {limit} bytes"));
+        }
+        bytes.reserve(64 << 10);
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {
+            Ok(0) => return Ok(bytes),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(std::io::Error::from(errno).to_string()),
+        }
+    }
+}
+
+/// Accelerator files are short.
+const MOST_DECLARATIONS: usize = 1 << 20;
+
+fn accelerators(files: &[std::path::PathBuf]) -> Result<Vec<Declared>, CliError> {
+    let mut all = Vec::new();
+    for file in files {
+        let error = |why| CliError::OptionFile {
+            what: "the accelerator file",
+            path: file.display().to_string(),
+            why,
+        };
+        let bytes = read_option_file(file, MOST_DECLARATIONS).map_err(error)?;
+        let text = String::from_utf8(bytes).map_err(|_| error("it is not text".to_owned()))?;
+        all.extend(declared::parse(&text).map_err(error)?);
+    }
+    Ok(all)
+}
