@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::support;
 use crate::code::ACS_REDIRECT;
 use crate::diagnose::finding::{Finding, Severity, device_file};
 use crate::diagnose::{Context, Rule};
@@ -37,10 +38,9 @@ Sources: PCI Express Base Specification 6.12.3; `drivers/pci/pci.c`, `pci_std_en
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
+    let Some(affected) = support::own(context, RULE.code) else { return Vec::new() };
     let mut ports = BTreeSet::new();
-    let mut broken = false;
-    for pair in context.pairs_with(RULE.code) {
-        broken |= pair.verdict == Verdict::Broken;
+    for pair in &affected.pairs {
         if let Redirect::By(found) = pair.route.redirect() {
             ports.extend(found);
         }
@@ -48,12 +48,16 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if ports.is_empty() {
         return Vec::new();
     }
-    let severity = if broken { Severity::Error } else { Severity::Info };
+    let severity = if affected.any(Verdict::Broken) { Severity::Error } else { Severity::Info };
+    let (count, verb) = match ports.len() {
+        1 => ("1 switch port".to_owned(), "redirects"),
+        many => (format!("{many} switch ports"), "redirect"),
+    };
     let mut finding = Finding::new(
         RULE.code,
         severity,
-        context.confidence_of(RULE.code),
-        format!("{} switch ports redirect peer requests to the root complex", ports.len()),
+        affected.confidence(),
+        format!("{count} {verb} peer requests to the root complex"),
     )
     .about_all(&ports);
     for port in &ports {
@@ -65,8 +69,41 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             );
         }
     }
-    vec![finding.remedy(
+    vec![affected.routes(finding).remedy(
         "if one tenant owns everything below these ports, clearing redirect there lets requests \
          turn in the switch (peerway roads); it removes the isolation between those devices",
     )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::rules::testing::{Host, fires, silent, value};
+    use crate::snapshot::pci::Acs;
+
+    fn with_control(control: u16) -> Host {
+        Host::switch().config("0000:02:00.0", |config| {
+            config.acs = Observed::Known(Acs { capability: 0x5f, control });
+        })
+    }
+
+    #[test]
+    fn redirect_between_the_two() {
+        let finding = fires(&RULE, &with_control(0x1d));
+        assert_eq!(finding.severity, Severity::Error);
+        assert_eq!(finding.subjects, ["0000:02:00.0"]);
+        assert_eq!(
+            value(&finding, "ACS control"),
+            "0x001d: SrcValid ReqRedir CmpltRedir UpstreamFwd"
+        );
+        assert_eq!(fires(&RULE, &with_control(0x1d).identity()).severity, Severity::Info);
+    }
+
+    #[test]
+    fn source_validation_and_ports_above_the_switch_redirect_nothing() {
+        silent(&RULE, &with_control(0x11));
+        // The root port above the switch redirects on every host with an IOMMU.
+        silent(&RULE, &Host::switch());
+        silent(&RULE, &Host::amd());
+    }
 }

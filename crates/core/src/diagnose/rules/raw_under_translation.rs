@@ -1,8 +1,10 @@
 //! PW0201: raw peer addresses under a translating domain.
 
+use super::support;
 use crate::code::RAW_UNDER_TRANSLATION;
-use crate::diagnose::finding::{Finding, Severity, device_file, group_file};
+use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
+use crate::judge::Verdict;
 use crate::snapshot::kernel::Tristate;
 
 pub(super) const RULE: Rule = Rule {
@@ -33,39 +35,72 @@ measured on real kernels with emulated devices, not on GPUs.",
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
-    let requesters = context.requesters_with(RULE.code);
-    if requesters.is_empty() {
-        return Vec::new();
-    }
+    let Some(affected) = support::own(context, RULE.code) else { return Vec::new() };
     let snapshot = context.snapshot;
-    let mut finding = Finding::new(
-        RULE.code,
-        Severity::Error,
-        context.confidence_of(RULE.code),
-        format!(
-            "{} pairs cannot exchange data: raw peer addresses meet a translating IOMMU domain",
-            context.pairs_with(RULE.code).count()
-        ),
-    )
-    .about_all(&requesters);
-    for address in &requesters {
-        let Some(device) = snapshot.device(*address) else { continue };
-        if let Some(group) = snapshot.group_of(device) {
-            finding = finding.observed(group_file(group.id, "type"), &group.domain);
-        }
-        finding = finding.observed(device_file(*address, "driver"), &device.driver);
-    }
-    finding = finding.observed("/proc/sys/kernel/osrelease", &snapshot.kernel.release);
-    if let Some(version) = snapshot.nvidia.version.known() {
-        finding = finding.seen("/proc/driver/nvidia/version", &version.line);
-    }
-    let snp = snapshot.memory_encryption.snp.state;
-    finding = finding.remedy(
+    let (severity, title) = if affected.any(Verdict::Broken) {
+        let broken = affected.counted();
+        (
+            Severity::Error,
+            format!("{broken} cannot exchange data: raw peer addresses meet a translating domain"),
+        )
+    } else {
+        // NVLink may carry what PCIe cannot.
+        let open = affected.counted();
+        (
+            Severity::Warning,
+            format!("{open} cannot exchange data over PCIe: raw peer addresses under translation"),
+        )
+    };
+    let requesters = affected.requesters();
+    let finding =
+        Finding::new(RULE.code, severity, affected.confidence(), title).about_all(&requesters);
+    let finding = support::with_domains(finding, snapshot, &requesters);
+    let finding = affected.routes(finding);
+    let finding = support::with_driver(support::with_release(finding, snapshot), snapshot);
+    let mut finding = finding.remedy(
         "until a road is open, run without peer access: NCCL_P2P_DISABLE=1, and the engine's own \
          switch for custom all-reduce",
     );
-    if snp == Tristate::No {
+    if snapshot.memory_encryption.snp.state == Tristate::No {
         finding = finding.remedy("identity domains for exactly these groups (peerway roads)");
     }
     vec![finding.remedy("a peer map or a mapping driver keeps translation on (peerway roads)")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::rules::testing::{A, B, Host, fires, silent, value};
+
+    #[test]
+    fn translating_groups_and_raw_addresses() {
+        let finding = fires(&RULE, &Host::amd());
+        assert_eq!(finding.severity, Severity::Error);
+        assert_eq!(finding.subjects, [A, B]);
+        assert_eq!(value(&finding, "iommu_groups/11/type"), "DMA-FQ");
+        assert_eq!(value(&finding, "pair 0000:01:00.0"), "turns at two host bridges");
+        assert!(finding.remedies.iter().any(|text| text.contains("identity domains")));
+    }
+
+    #[test]
+    fn identity_is_no_remedy_on_an_snp_host() {
+        for state in [Tristate::Yes, Tristate::Unknown] {
+            let finding = fires(&RULE, &Host::amd().snp(state));
+            assert!(!finding.remedies.iter().any(|text| text.contains("identity domains")));
+        }
+    }
+
+    #[test]
+    fn nothing_where_addresses_pass_or_are_mapped() {
+        silent(&RULE, &Host::amd().identity());
+        silent(&RULE, &Host::switch());
+        silent(
+            &RULE,
+            &Host::amd().edit(|snapshot| {
+                snapshot.kernel.iommu_dma_ops = crate::observed::Observed::Known(true);
+            }),
+        );
+        // Across tenants no peer access is isolation.
+        silent(&RULE, &Host::amd().guest(&[B]).across());
+    }
 }

@@ -1,0 +1,103 @@
+//! PW0218: boards with NVLink whose links cannot be seen.
+
+use std::collections::BTreeSet;
+
+use super::support;
+use crate::boards;
+use crate::code::NVLINK_NOT_VISIBLE;
+use crate::diagnose::finding::{Finding, Severity, device_file};
+use crate::diagnose::{Context, Rule};
+use crate::judge::Confidence;
+
+pub(super) const RULE: Rule = Rule {
+    code: NVLINK_NOT_VISIBLE,
+    title: "these boards have NVLink, and whether it connects them cannot be seen",
+    page: "\
+These boards have NVLink, or take an NVLink bridge. Where links are up between two GPUs, peer access
+uses them and never touches PCIe, so that the verdict on the PCIe path is beside the point. The state
+of the links is kept inside the driver; sysfs shows nothing of it, and this program opens no GPU
+unless a measurement was asked for.
+
+How it was seen: the PCI device numbers of both boards.
+
+What it does to verdicts: for modules whose NVLink is wired into the board (SXM and its like), a pair
+that PCIe could not carry is called unknown rather than broken. For cards that take a bridge the PCIe
+verdict stands with the lowest confidence, since most such cards have none.
+
+What helps: a measurement (`peerway test`) answers it, and so does the output of
+`nvidia-smi nvlink --status` or `nvidia-smi topo -m` given to `peerway diagnose --import`. `NV` with a
+number between two GPUs means that many links.
+
+What not to believe: an error of `nvidia-smi nvlink` as \"no NVLink\"; and the absence of its output in
+a bug report as anything at all.
+
+Sources: NVIDIA open kernel modules, supported-devices table and `p2p_caps.c`, `p2pGetCapsStatus`;
+NVIDIA's product pages for which boards have links. Nothing here was measured on NVLink hardware.",
+    check,
+};
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    let snapshot = context.snapshot;
+    if snapshot.nvlinks.known().is_some() {
+        return Vec::new();
+    }
+    let linked = |address| {
+        let ids = snapshot.device(address)?.ids.known()?;
+        boards::lookup(*ids).filter(|board| board.nvlink)
+    };
+    let mut ends = BTreeSet::new();
+    for pair in context.pairs {
+        if linked(pair.from).is_some()
+            && linked(pair.to).is_some()
+            && !support::crosses(snapshot, pair)
+        {
+            ends.extend([pair.from, pair.to]);
+        }
+    }
+    if ends.is_empty() {
+        return Vec::new();
+    }
+    let mut finding = Finding::new(
+        RULE.code,
+        Severity::Info,
+        Confidence::Possible,
+        format!("whether NVLink connects {} GPUs cannot be seen from outside", ends.len()),
+    )
+    .about_all(&ends);
+    for address in &ends {
+        if let Some(board) = linked(*address) {
+            finding = finding.seen(device_file(*address, "device"), board.name);
+        }
+    }
+    vec![
+        finding
+            .seen("NVLink state", support::cut(&snapshot.nvlinks.as_ref().map(|_| "").to_string()))
+            .remedy("measure (peerway test), or import the output of nvidia-smi topo -m"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::rules::testing::{A, B, Host, fires, silent, value};
+    use crate::observed::Observed;
+
+    fn hidden(board: u16) -> Host {
+        Host::amd().board(board).edit(|snapshot| {
+            snapshot.nvlinks = Observed::Unreadable("not visible without opening a GPU".to_owned());
+        })
+    }
+
+    #[test]
+    fn boards_with_nvlink() {
+        let finding = fires(&RULE, &hidden(0x2330));
+        assert_eq!(finding.subjects, [A, B]);
+        assert_eq!(value(&finding, A), "H100 SXM5 80GB");
+    }
+
+    #[test]
+    fn boards_without_it_and_links_that_were_seen() {
+        silent(&RULE, &hidden(0x2bb5));
+        silent(&RULE, &Host::amd().board(0x2330));
+    }
+}

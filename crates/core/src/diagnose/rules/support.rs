@@ -1,0 +1,219 @@
+//! What several rules need: affected pairs, counting in words, tenants, the boot log.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use crate::address::PciAddress;
+use crate::code::Code;
+use crate::diagnose::Context;
+use crate::diagnose::finding::{Finding, device_file, group_file};
+use crate::judge::forwarding::turn_text;
+use crate::judge::{Confidence, Pair, Verdict};
+use crate::observed::Observed;
+use crate::snapshot::Snapshot;
+use crate::snapshot::kernel::Tristate;
+use crate::snapshot::pci::PciDevice;
+use crate::snapshot::query::vendor;
+use crate::snapshot::tenant::{Tenant, TenantId, TenantKind};
+
+/// Longest evidence value; a longer text is cut.
+pub(super) const LONGEST_VALUE: usize = 180;
+/// Most examples of one kind in a finding's evidence.
+const MOST_EXAMPLES: usize = 4;
+
+/// Pairs of one tenant that carry a code.
+#[derive(Debug)]
+pub(super) struct Affected<'c> {
+    /// The pairs, by requester and target; never empty.
+    pub(super) pairs: Vec<&'c Pair>,
+}
+
+/// Pairs within one tenant whose verdict names a code; `None` if there are none. Pairs across
+/// tenants have a rule of their own: there, no peer access is isolation.
+pub(super) fn own<'c>(context: &'c Context<'_>, code: Code) -> Option<Affected<'c>> {
+    let pairs: Vec<&Pair> =
+        context.pairs_with(code).filter(|pair| !crosses(context.snapshot, pair)).collect();
+    (!pairs.is_empty()).then_some(Affected { pairs })
+}
+
+impl Affected<'_> {
+    /// `1 pair`, `12 pairs`.
+    pub(super) fn counted(&self) -> String {
+        counted(self.pairs.len(), "pair", "pairs")
+    }
+
+    /// Who issues the requests.
+    pub(super) fn requesters(&self) -> BTreeSet<PciAddress> {
+        self.pairs.iter().map(|pair| pair.from).collect()
+    }
+
+    /// Whose memory is addressed.
+    pub(super) fn targets(&self) -> BTreeSet<PciAddress> {
+        self.pairs.iter().map(|pair| pair.to).collect()
+    }
+
+    /// Whether any of them has this verdict.
+    pub(super) fn any(&self, verdict: Verdict) -> bool {
+        self.pairs.iter().any(|pair| pair.verdict == verdict)
+    }
+
+    /// The least confident of them.
+    pub(super) fn confidence(&self) -> Confidence {
+        self.pairs.iter().map(|pair| pair.confidence).max().unwrap_or(Confidence::Possible)
+    }
+
+    /// Adds the way of the first few pairs.
+    pub(super) fn routes(&self, finding: Finding) -> Finding {
+        self.pairs.iter().take(MOST_EXAMPLES).fold(finding, |finding, pair| {
+            finding.seen(pair_source(pair), format!("turns at {}", turn_text(&pair.route)))
+        })
+    }
+
+    /// Adds what was concluded about the first pairs with different reasons.
+    pub(super) fn reasons(&self, finding: Finding) -> Finding {
+        let mut told = BTreeSet::new();
+        self.pairs
+            .iter()
+            .filter(|pair| told.insert(pair.reason.as_str()))
+            .take(MOST_EXAMPLES)
+            .fold(finding, |finding, pair| finding.seen(pair_source(pair), cut(&pair.reason)))
+    }
+}
+
+/// How a pair is named as a source of evidence.
+pub(super) fn pair_source(pair: &Pair) -> String {
+    format!("pair {} to {}", pair.from, pair.to)
+}
+
+/// Whether the two ends belong to different tenants. A controller of the host serves whatever runs
+/// on the host's kernel.
+pub(super) fn crosses(snapshot: &Snapshot, pair: &Pair) -> bool {
+    let owner = |address| snapshot.device(address).map(|device| snapshot.tenant_of(device));
+    let (from, to) = (owner(pair.from), owner(pair.to));
+    if from == to {
+        return false;
+    }
+    let controller = snapshot
+        .device(pair.from)
+        .is_some_and(|device| !device.is_gpu() && snapshot.accelerator(pair.from).is_none());
+    let on_host_kernel = to
+        .flatten()
+        .and_then(|id| snapshot.tenant(&id))
+        .is_some_and(|tenant| tenant.kind != TenantKind::Vm);
+    !(controller && from.flatten() == Some(TenantId::host()) && on_host_kernel)
+}
+
+/// A count with its noun.
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+/// Items with commas, the first `most` of them by name.
+pub(super) fn listed<T: Display>(items: impl IntoIterator<Item = T>, most: usize) -> String {
+    let all: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    let named = all.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(most) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+/// A text short enough for evidence, on one line.
+pub(super) fn cut(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= LONGEST_VALUE {
+        return line;
+    }
+    let mut short: String = line.chars().take(LONGEST_VALUE - 2).collect();
+    short.push_str(" …");
+    short
+}
+
+/// Whether the host has anything that could use peer access; without, this program keeps quiet.
+pub(super) fn has_accelerators(snapshot: &Snapshot) -> bool {
+    snapshot.devices.iter().any(|device| device.is_gpu()) || !snapshot.accelerators.is_empty()
+}
+
+/// NVIDIA GPUs that NVIDIA's driver is bound to.
+pub(super) fn driven_by_nvidia(snapshot: &Snapshot) -> Vec<&PciDevice> {
+    snapshot
+        .devices
+        .iter()
+        .filter(|device| device.is_gpu() && device.is_vendor(vendor::NVIDIA))
+        .filter(|device| device.driver_name() == Some("nvidia"))
+        .collect()
+}
+
+/// Tenants that do not run on the host's kernel, or whose memory is encrypted against the host.
+pub(super) fn guests(snapshot: &Snapshot) -> Vec<&Tenant> {
+    snapshot
+        .tenants
+        .iter()
+        .filter(|tenant| tenant.kind == TenantKind::Vm || tenant.confidential == Tristate::Yes)
+        .collect()
+}
+
+/// Confidential tenants.
+pub(super) fn confidential(snapshot: &Snapshot) -> Vec<&Tenant> {
+    snapshot.tenants.iter().filter(|tenant| tenant.confidential == Tristate::Yes).collect()
+}
+
+/// `vm:132 (sandbox)`.
+pub(super) fn tenant_text(tenant: &Tenant) -> String {
+    match tenant.name.known() {
+        Some(name) if !name.is_empty() => format!("{} ({name})", tenant.id),
+        _ => tenant.id.to_string(),
+    }
+}
+
+/// Lines of the boot log that hold one of these parts.
+pub(super) fn log_lines<'s>(snapshot: &'s Snapshot, parts: &[&str]) -> Vec<&'s str> {
+    let Some(lines) = snapshot.kernel.log_facts.known() else { return Vec::new() };
+    lines
+        .iter()
+        .filter(|line| parts.iter().any(|part| line.contains(part)))
+        .map(String::as_str)
+        .collect()
+}
+
+/// Adds lines of the boot log.
+pub(super) fn with_log(finding: Finding, lines: &[&str]) -> Finding {
+    lines
+        .iter()
+        .take(MOST_EXAMPLES)
+        .fold(finding, |finding, line| finding.seen("kernel log", cut(line)))
+}
+
+/// Adds the group's type and the driver of each device.
+pub(super) fn with_domains(
+    mut finding: Finding,
+    snapshot: &Snapshot,
+    devices: &BTreeSet<PciAddress>,
+) -> Finding {
+    for address in devices {
+        let Some(device) = snapshot.device(*address) else { continue };
+        if let Some(group) = snapshot.group_of(device) {
+            finding = finding.observed(group_file(group.id, "type"), &group.domain);
+        }
+        finding = finding.observed(device_file(*address, "driver"), &device.driver);
+    }
+    finding
+}
+
+/// Adds the kernel's release.
+pub(super) fn with_release(finding: Finding, snapshot: &Snapshot) -> Finding {
+    finding.observed("/proc/sys/kernel/osrelease", &snapshot.kernel.release)
+}
+
+/// Adds the driver's version line, where there is one.
+pub(super) fn with_driver(finding: Finding, snapshot: &Snapshot) -> Finding {
+    match &snapshot.nvidia.version {
+        Observed::Known(version) => finding.seen("/proc/driver/nvidia/version", cut(&version.line)),
+        Observed::Absent | Observed::Unreadable(_) => finding,
+    }
+}
+
+/// Adds what SNP's or SME's state rests on.
+pub(super) fn with_established(finding: Finding, evidence: &[(String, String)]) -> Finding {
+    evidence.iter().fold(finding, |finding, (source, value)| finding.seen(source, cut(value)))
+}

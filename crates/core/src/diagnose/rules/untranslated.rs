@@ -1,0 +1,99 @@
+//! PW0216: untranslated: the device reaches all host memory.
+
+use super::support;
+use crate::code::UNTRANSLATED;
+use crate::diagnose::finding::{Finding, Severity};
+use crate::diagnose::{Context, Rule};
+
+pub(super) const RULE: Rule = Rule {
+    code: UNTRANSLATED,
+    title: "the group passes addresses through: the device reaches peers, and all host memory",
+    page: "\
+The requester's IOMMU group is `identity`: the IOMMU leaves its addresses as they are. Raw addresses of
+peers arrive, so this is the plain way to peer access across the root complex. It is also the widest:
+the same device can read and write all memory of the host, of the kernel, of every virtual machine
+that is not confidential. Whoever controls the device's firmware or its driver has that power, and so
+has a stray address from a fault.
+
+How it was seen: the group's `type` file reads `identity`. It can come from the boot command line
+(PW0102), from a demand of the IOMMU driver (AMD forces identity on devices with PASID where memory
+is not encrypted), or from an operator who wrote it.
+
+Why it matters: on a host for one tenant it is a choice. On a host where others run guests, their
+isolation then rests on this device behaving well. Confidential guests keep the contents of their
+memory, since it is encrypted against the host; AMD's SNP forbids the arrangement altogether (PW0205).
+
+What helps: nothing needs to be done for peer access. To narrow it, a peer map gives a translating
+group exactly the peers' memory and nothing else (`peerway roads`).
+
+What not to believe: that the whole host must be switched to pass-through for this. It is a property
+of single groups, lost at the next boot unless something sets it again before the driver binds.
+
+Sources: `drivers/iommu/iommu.c`, `iommu_group_store_type`; `drivers/iommu/amd/iommu.c`,
+`amd_iommu_def_domain_type`. That requests pass was measured in emulation, not on GPUs.",
+    check,
+};
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    let Some(affected) = support::own(context, RULE.code) else { return Vec::new() };
+    let snapshot = context.snapshot;
+    let requesters = affected.requesters();
+    let others = support::guests(snapshot);
+    let devices = support::counted(requesters.len(), "device passes", "devices pass");
+    let (severity, title) = match others.first() {
+        Some(first) => (
+            Severity::Warning,
+            format!(
+                "{devices} the IOMMU untranslated, on a host that runs {}",
+                support::tenant_text(first)
+            ),
+        ),
+        None => (
+            Severity::Info,
+            format!("{devices} the IOMMU untranslated: peers are reached, and all memory"),
+        ),
+    };
+    let finding = Finding::new(RULE.code, severity, affected.confidence(), support::cut(&title))
+        .about_all(&requesters);
+    let mut finding = support::with_domains(finding, snapshot, &requesters);
+    for other in others.iter().take(4) {
+        finding = finding.seen(
+            format!("tenant {}", other.id),
+            format!("running: {}, confidential: {}", other.running, other.confidential),
+        );
+    }
+    if !others.is_empty() {
+        finding = finding.remedy(
+            "a peer map gives translating groups the peers' memory and nothing else \
+             (peerway roads)",
+        );
+    }
+    vec![finding]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::rules::testing::{A, B, Host, fires, silent, value};
+
+    #[test]
+    fn identity_groups() {
+        let finding = fires(&RULE, &Host::amd().identity());
+        assert_eq!((finding.severity, finding.subjects.len()), (Severity::Info, 2));
+        assert_eq!(value(&finding, "groups/11/type"), "identity");
+    }
+
+    #[test]
+    fn beside_a_guest_it_is_a_warning() {
+        let host = Host::amd().identity().guest(&[]);
+        let finding = fires(&RULE, &host);
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.title.contains("vm:132 (sandbox)"));
+    }
+
+    #[test]
+    fn translating_groups_and_guests() {
+        silent(&RULE, &Host::amd());
+        silent(&RULE, &Host::amd().identity().guest(&[A, B]));
+    }
+}
