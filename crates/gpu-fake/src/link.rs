@@ -1,0 +1,302 @@
+//! The way from a GPU to memory: straight to its own, over a link with its fault to another's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::machine::{Machine, Place, code, lock, sleep_for_ever};
+use crate::script::{Engine, Kind};
+
+const PAGE: usize = 4096;
+
+type Pages = Mutex<BTreeMap<(usize, usize, u64), Box<[u8; PAGE]>>>;
+
+/// A store that has not come yet.
+struct Late {
+    gpu: usize,
+    at: u64,
+    data: Vec<u8>,
+}
+
+/// What faults remember.
+pub(crate) struct Links {
+    /// Private copies of pages, or what pages held when they were first read.
+    pages: Pages,
+    /// Units that went over links.
+    units: AtomicU64,
+    /// Stores that went over links.
+    stores: AtomicU64,
+    late: Mutex<VecDeque<Late>>,
+    /// Transfers between GPUs that are queued or running.
+    pub(crate) busy: AtomicUsize,
+}
+
+impl Links {
+    pub(crate) fn new() -> Self {
+        Self {
+            pages: Mutex::default(),
+            units: AtomicU64::new(0),
+            stores: AtomicU64::new(0),
+            late: Mutex::default(),
+            busy: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Machine {
+    /// The fault of requests from one GPU to another.
+    pub(crate) fn fault(&self, from: usize, to: usize, engine: Engine) -> Option<Kind> {
+        self.script.fault.filter(|fault| from != to && fault.hits(from, to, engine)).map(|f| f.kind)
+    }
+
+    /// Errors and hangs of requests, before any data moves.
+    fn admit(&self, from: usize, place: Place, engine: Engine) -> Result<Option<Kind>, i32> {
+        if place.gpu == from {
+            return Ok(None);
+        }
+        if !place.allowed {
+            return match engine {
+                // The driver stages such copies through the host.
+                Engine::Copy => Ok(None),
+                Engine::Sm => Err(code::ILLEGAL_ADDRESS),
+            };
+        }
+        match self.fault(from, place.gpu, engine) {
+            Some(Kind::Hang) => sleep_for_ever(),
+            Some(Kind::Break(error)) => Err(error),
+            fault => Ok(fault),
+        }
+    }
+
+    /// Stores bytes at a device address.
+    pub(crate) fn store(
+        &self,
+        from: usize,
+        engine: Engine,
+        address: u64,
+        data: &[u8],
+    ) -> Result<(), i32> {
+        let place = self.place(from, address)?;
+        if place.left < wide(data.len()) {
+            return Err(code::ILLEGAL_ADDRESS);
+        }
+        match self.admit(from, place, engine)? {
+            None => self.memory_of(place.gpu)?.write(place.at, data),
+            Some(kind) => {
+                for (at, range) in pages(place.at, data.len()) {
+                    let part = data.get(range).unwrap_or_default();
+                    self.store_faulty(kind, (from, place.gpu), at, part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store_faulty(
+        &self,
+        kind: Kind,
+        (from, to): (usize, usize),
+        at: u64,
+        data: &[u8],
+    ) -> Result<(), i32> {
+        let memory = self.memory_of(to)?;
+        match kind {
+            Kind::Drop => {}
+            Kind::Mirror => {
+                let (page, within) = (at / wide(PAGE), offset(at));
+                let mut pages = lock(&self.links.pages);
+                let copy = pages.entry((from, to, page)).or_insert_with(|| {
+                    let mut copy = Box::new([0; PAGE]);
+                    memory.read(page * wide(PAGE), copy.as_mut_slice());
+                    copy
+                });
+                if let Some(slot) = copy.get_mut(within..within + data.len()) {
+                    slot.copy_from_slice(data);
+                }
+            }
+            Kind::Alias(window) => memory.write(at % window, data),
+            Kind::Misroute => self.memory_of(self.third(from, to))?.write(at, data),
+            Kind::Rare(every) => memory.write(at, &self.flip(every, data)),
+            Kind::Loaded(every) if self.links.busy.load(Ordering::SeqCst) > 1 => {
+                memory.write(at, &self.flip(every, data));
+            }
+            Kind::Reorder(every) => {
+                // Stores of a kernel come one unit at a time; larger ones are not held back.
+                let count = self.links.stores.fetch_add(1, Ordering::Relaxed);
+                if data.len() <= 16 && count.is_multiple_of(every) {
+                    let late = Late { gpu: to, at, data: data.to_vec() };
+                    lock(&self.links.late).push_back(late);
+                } else {
+                    memory.write(at, data);
+                }
+            }
+            Kind::Zeros
+            | Kind::Ones
+            | Kind::Loaded(_)
+            | Kind::Stale
+            | Kind::Hang
+            | Kind::Refuse(_)
+            | Kind::Break(_)
+            | Kind::Absurd => memory.write(at, data),
+        }
+        Ok(())
+    }
+
+    /// Loads bytes from a device address.
+    pub(crate) fn load(
+        &self,
+        from: usize,
+        engine: Engine,
+        address: u64,
+        data: &mut [u8],
+    ) -> Result<(), i32> {
+        let place = self.place(from, address)?;
+        if place.left < wide(data.len()) {
+            return Err(code::ILLEGAL_ADDRESS);
+        }
+        match self.admit(from, place, engine)? {
+            None => self.memory_of(place.gpu)?.read(place.at, data),
+            Some(kind) => {
+                for (at, range) in pages(place.at, data.len()) {
+                    let part = data.get_mut(range).unwrap_or_default();
+                    self.load_faulty(kind, (from, place.gpu), at, part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_faulty(
+        &self,
+        kind: Kind,
+        (from, to): (usize, usize),
+        at: u64,
+        data: &mut [u8],
+    ) -> Result<(), i32> {
+        let memory = self.memory_of(to)?;
+        memory.read(at, data);
+        let (page, within) = (at / wide(PAGE), offset(at));
+        match kind {
+            Kind::Zeros => data.fill(0),
+            Kind::Ones => data.fill(0xff),
+            Kind::Mirror => {
+                if let Some(copy) = lock(&self.links.pages).get(&(from, to, page)) {
+                    let part = copy.get(within..within + data.len()).unwrap_or_default();
+                    data.copy_from_slice(part);
+                }
+            }
+            Kind::Stale => {
+                let mut pages = lock(&self.links.pages);
+                let copy = pages.entry((from, to, page)).or_insert_with(|| {
+                    let mut copy = Box::new([0; PAGE]);
+                    memory.read(page * wide(PAGE), copy.as_mut_slice());
+                    copy
+                });
+                let part = copy.get(within..within + data.len()).unwrap_or_default();
+                data.copy_from_slice(part);
+            }
+            Kind::Alias(window) => memory.read(at % window, data),
+            Kind::Misroute => self.memory_of(self.third(from, to))?.read(at, data),
+            Kind::Rare(every) => data.copy_from_slice(&self.flip(every, data)),
+            Kind::Loaded(every) if self.links.busy.load(Ordering::SeqCst) > 1 => {
+                data.copy_from_slice(&self.flip(every, data));
+            }
+            Kind::Drop
+            | Kind::Loaded(_)
+            | Kind::Reorder(_)
+            | Kind::Hang
+            | Kind::Refuse(_)
+            | Kind::Break(_)
+            | Kind::Absurd => {}
+        }
+        Ok(())
+    }
+
+    /// A flag with release order: everything stored before is there, unless the fault is that it
+    /// is not.
+    pub(crate) fn release(&self, from: usize, address: u64, value: u64) -> Result<(), i32> {
+        let place = self.place(from, address)?;
+        match self.admit(from, place, Engine::Sm)? {
+            None => {
+                self.memory_of(place.gpu)?.word(place.at).store(value, Ordering::Release);
+                Ok(())
+            }
+            Some(Kind::Reorder(_)) => {
+                self.memory_of(place.gpu)?.word(place.at).store(value, Ordering::Release);
+                if !lock(&self.links.late).is_empty() {
+                    // Long enough for whoever polls to see the flag first.
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                self.arrive()
+            }
+            Some(_) => {
+                std::sync::atomic::fence(Ordering::Release);
+                self.store(from, Engine::Sm, address, &value.to_le_bytes())
+            }
+        }
+    }
+
+    /// A flag with acquire order.
+    pub(crate) fn acquire(&self, from: usize, address: u64) -> Result<u64, i32> {
+        let place = self.place(from, address)?;
+        if place.gpu == from {
+            return Ok(self.memory_of(place.gpu)?.word(place.at).load(Ordering::Acquire));
+        }
+        let mut word = [0; 8];
+        self.load(from, Engine::Sm, address, &mut word)?;
+        std::sync::atomic::fence(Ordering::Acquire);
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Delivers what was held back; at the end of a kernel everything has arrived.
+    pub(crate) fn arrive(&self) -> Result<(), i32> {
+        for late in lock(&self.links.late).drain(..) {
+            self.memory_of(late.gpu)?.write(late.at, &late.data);
+        }
+        Ok(())
+    }
+
+    fn third(&self, from: usize, to: usize) -> usize {
+        (0..self.script.gpus).find(|gpu| *gpu != from && *gpu != to).unwrap_or(to)
+    }
+
+    /// Flips a bit in every so many units.
+    fn flip(&self, every: u64, data: &[u8]) -> Vec<u8> {
+        let units = wide(data.len()).div_ceil(16).max(1);
+        let before = self.links.units.fetch_add(units, Ordering::Relaxed);
+        let mut wrong = data.to_vec();
+        let mut next = before.next_multiple_of(every);
+        while next < before + units {
+            // The bit wanders with the count.
+            let at = usize::try_from((next - before) * 16 + next % 16).unwrap_or(0);
+            let at = at.min(wrong.len().saturating_sub(1));
+            if let Some(byte) = wrong.get_mut(at) {
+                *byte ^= 1 << (next % 8);
+            }
+            next += every;
+        }
+        wrong
+    }
+}
+
+/// A range in pieces that stay within a page: where, and which part of the data.
+fn pages(at: u64, bytes: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        (done < bytes).then(|| {
+            let here = at + wide(done);
+            let length = (PAGE - offset(here)).min(bytes - done);
+            done += length;
+            (here, done - length..done)
+        })
+    })
+}
+
+fn offset(at: u64) -> usize {
+    usize::try_from(at % wide(PAGE)).unwrap_or(0)
+}
+
+pub(crate) fn wide(value: usize) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,261 @@
+//! The whole measurement: which children run, in which order, and what follows from what they say.
+
+mod pairs;
+mod run;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use peerway_core::address::PciAddress;
+
+use crate::parent::Launch;
+use crate::plan::{Depth, arena_bytes};
+use crate::precondition::{Precondition, Unmet};
+use crate::protocol::{Event, Work};
+use crate::result::{Engine, Measurement, Mode, PairResult, Verdict};
+
+/// What to measure, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How children are started.
+    pub launch: Launch,
+    /// Path of libcuda; the loader's search for `libcuda.so.1` where none is named.
+    pub cuda: Option<PathBuf>,
+    /// Path of libnccl; the loader's search for `libnccl.so.2` where none is named.
+    pub nccl: Option<PathBuf>,
+    /// The GPUs; all that the driver shows where none is named.
+    pub gpus: Vec<PciAddress>,
+    /// GPUs that somebody uses, as far as the caller could see.
+    pub in_use: Vec<InUse>,
+    /// Measure GPUs in use all the same.
+    pub allow_in_use: bool,
+    /// How memory is made reachable.
+    pub modes: Vec<Mode>,
+    /// What moves the data.
+    pub engines: Vec<Engine>,
+    /// How much is tested.
+    pub depth: Depth,
+    /// The largest range, if it is to be smaller than the depth's.
+    pub largest: Option<u64>,
+    /// Memory that sampling leaves free on each GPU.
+    pub spare_bytes: u64,
+    /// What each link can carry.
+    pub line_rates: Vec<LineRate>,
+    /// Time for one step on a GPU.
+    pub step_limit: Duration,
+    /// Time for one child.
+    pub child_limit: Duration,
+}
+
+/// A GPU that somebody uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InUse {
+    /// The GPU.
+    pub gpu: PciAddress,
+    /// Who, in words for the operator.
+    pub by: String,
+}
+
+/// What the narrowest hop from one GPU to another can carry, one way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineRate {
+    /// The requester.
+    pub from: PciAddress,
+    /// The target.
+    pub to: PciAddress,
+    /// Bytes per second; a measured rate above it means that data vanished.
+    pub bytes_per_second: f64,
+}
+
+/// What is going on, for progress bars and for joining the kernel log to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A child starts.
+    Begin {
+        /// Its work in words.
+        work: String,
+        /// The requester and the target, if it is about a pair.
+        pair: Option<(PciAddress, PciAddress)>,
+    },
+    /// The child begins a step.
+    Step(String),
+    /// The child has ended.
+    End,
+}
+
+impl Settings {
+    /// Correctness of all pairs in all modes, at standard depth.
+    pub fn new(launch: Launch) -> Self {
+        Self {
+            launch,
+            cuda: None,
+            nccl: None,
+            gpus: Vec::new(),
+            in_use: Vec::new(),
+            allow_in_use: false,
+            modes: vec![Mode::Peer, Mode::Vmm, Mode::Ipc],
+            engines: vec![Engine::Copy, Engine::Sm],
+            depth: Depth::Standard,
+            largest: None,
+            // Room for the contexts of this and other processes.
+            spare_bytes: 1 << 30,
+            line_rates: Vec::new(),
+            step_limit: Duration::from_secs(20),
+            child_limit: Duration::from_secs(300),
+        }
+    }
+
+    fn largest(&self) -> u64 {
+        self.largest.unwrap_or(u64::MAX).min(self.depth.largest())
+    }
+}
+
+/// A measurement in progress.
+struct Session<'a> {
+    settings: &'a Settings,
+    observer: &'a mut dyn FnMut(&Progress),
+    result: Measurement,
+    /// GPUs that a child which could not be killed still holds: nothing more is tried with them.
+    stuck: BTreeSet<PciAddress>,
+}
+
+/// Measures. Never fails: what could not be measured is part of the result.
+pub fn measure(settings: &Settings, observer: &mut dyn FnMut(&Progress)) -> Measurement {
+    let mut session = Session {
+        settings,
+        observer,
+        result: Measurement::default(),
+        stuck: BTreeSet::new(),
+    };
+    let usable = session.inventory();
+    let usable = session.self_checks(usable);
+    if usable.len() < 2 && session.result.preconditions.is_empty() {
+        session.result.preconditions.push(Precondition::host(
+            Unmet::TooFewGpus,
+            "fewer than two GPUs: there is no pair to measure",
+        ));
+    }
+    session.pairs(&usable);
+    session.result
+}
+
+impl Session<'_> {
+    /// Looks at the GPUs; returns those that can be measured.
+    fn inventory(&mut self) -> Vec<PciAddress> {
+        let mut wanted = self.settings.gpus.clone();
+        if !self.settings.allow_in_use {
+            for used in &self.settings.in_use {
+                if wanted.is_empty() || wanted.contains(&used.gpu) {
+                    self.result.preconditions.push(Precondition::gpu(
+                        Unmet::InUse,
+                        used.gpu,
+                        format!(
+                            "GPU {} is in use by {}: stop that first, or say that it may be \
+                             measured all the same",
+                            used.gpu, used.by
+                        ),
+                    ));
+                }
+            }
+            let used: Vec<_> = self.settings.in_use.iter().map(|used| used.gpu).collect();
+            let named = !wanted.is_empty();
+            wanted.retain(|gpu| !used.contains(gpu));
+            if named && wanted.is_empty() {
+                return Vec::new();
+            }
+        }
+        let needed_bytes = 2 * arena_bytes(self.settings.largest());
+        let done = self.run(Work::Inventory { wanted, needed_bytes }, &[]);
+        let mut usable = BTreeSet::new();
+        for event in done.events {
+            match event {
+                Event::Version(version) => self.result.driver_version = Some(version),
+                Event::Gpu(seen) => {
+                    usable.insert(seen.address);
+                    self.result.gpus.push(seen);
+                }
+                Event::Claim(claim) => self.result.claims.push(claim),
+                Event::Unmet(unmet) => self.result.preconditions.push(unmet),
+                _ => {}
+            }
+        }
+        if let Some(failure) = done.failure
+            && !self.result.preconditions.iter().any(Precondition::ends_everything)
+        {
+            let unmet = Precondition::host(Unmet::NoDriver, format!("inventory: {failure}"));
+            self.result.preconditions.push(unmet);
+            usable.clear();
+        }
+        for unmet in &self.result.preconditions {
+            if let Some(gpu) = unmet.gpu {
+                usable.remove(&gpu);
+            }
+        }
+        usable.into_iter().collect()
+    }
+
+    /// Lets each GPU prove that its check finds what is planted.
+    fn self_checks(&mut self, gpus: Vec<PciAddress>) -> Vec<PciAddress> {
+        let mut trusted = Vec::new();
+        for gpu in gpus {
+            let done = self.run(Work::SelfCheck { gpu }, &[gpu]);
+            let mut why = done.failure;
+            let mut checked = false;
+            for event in done.events {
+                if let Event::SelfCheck(check) = event {
+                    checked = true;
+                    if let Some(failed) = check.failed.first() {
+                        why = Some(failed.clone());
+                    }
+                    self.result.self_checks.push(check);
+                }
+            }
+            match why {
+                None if checked => trusted.push(gpu),
+                why => self.result.preconditions.push(Precondition::gpu(
+                    Unmet::CheckBroken,
+                    gpu,
+                    format!(
+                        "the check on GPU {gpu} can't be trusted ({}): look for memory errors and \
+                         Xid lines of this GPU",
+                        why.as_deref().unwrap_or("it gave no result")
+                    ),
+                )),
+            }
+        }
+        trusted
+    }
+
+    /// Every ordered pair: the control arm, then each mode.
+    fn pairs(&mut self, gpus: &[PciAddress]) {
+        for from in gpus {
+            for to in gpus.iter().filter(|to| *to != from) {
+                let control = self.pair((*from, *to), Mode::Staged);
+                let sound = control.iter().all(|row| row.verdict == Verdict::Intact);
+                self.result.control.extend(control);
+                for mode in self.settings.modes.clone() {
+                    if mode == Mode::Staged {
+                        continue;
+                    }
+                    let mut rows = self.pair((*from, *to), mode);
+                    if !sound {
+                        rows.iter_mut().for_each(doubt);
+                    }
+                    self.result.pairs.extend(rows);
+                }
+            }
+        }
+    }
+}
+
+/// Says that a failure need not be one of P2P.
+fn doubt(row: &mut PairResult) {
+    if row.verdict != Verdict::Intact {
+        let doubt = "the control arm without P2P failed too: the fault is not P2P's alone";
+        row.detail = Some(match row.detail.take() {
+            Some(detail) => format!("{detail}; {doubt}"),
+            None => doubt.to_owned(),
+        });
+    }
+}

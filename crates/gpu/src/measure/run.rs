@@ -1,0 +1,158 @@
+//! One child from start to end, with its events.
+
+use peerway_core::address::PciAddress;
+
+use super::{Progress, Session};
+use crate::parent::{Launch, Limits, run_child};
+use crate::protocol::{Event, Request, Work};
+use crate::result::{ChildNote, Engine, Operation};
+
+/// What became of a child's work.
+pub(super) struct Done {
+    pub(super) events: Vec<Event>,
+    /// The step that it was at, if it did not come to its end.
+    pub(super) step: Option<String>,
+    /// The engine and operation of that step.
+    pub(super) cell: Option<(Engine, Operation)>,
+    /// It was killed, or it reported a step that hung.
+    pub(super) hung: bool,
+    /// Why the work did not come to its end; none if it did.
+    pub(super) failure: Option<String>,
+    /// Standard error.
+    pub(super) log: Vec<String>,
+}
+
+impl Work {
+    /// In words.
+    fn describe(&self) -> String {
+        match self {
+            Self::Inventory { .. } => "inventory".to_owned(),
+            Self::SelfCheck { gpu } => format!("self-check of {gpu}"),
+            Self::Pair(work) => format!("{} to {} ({:?})", work.from, work.to, work.mode),
+            Self::Partner { .. } => "second process".to_owned(),
+        }
+    }
+
+    fn pair(&self) -> Option<(PciAddress, PciAddress)> {
+        match self {
+            Self::Pair(work) => Some((work.from, work.to)),
+            Self::Inventory { .. } | Self::SelfCheck { .. } | Self::Partner { .. } => None,
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Runs work in a child of its own that opens `gpus`.
+    pub(super) fn run(&mut self, work: Work, gpus: &[PciAddress]) -> Done {
+        self.run_with(work, gpus, &[])
+    }
+
+    /// As [`Self::run`], with variables for this child only.
+    pub(super) fn run_with(
+        &mut self,
+        work: Work,
+        gpus: &[PciAddress],
+        environment: &[(&str, &str)],
+    ) -> Done {
+        let mut done = Done {
+            events: Vec::new(),
+            step: None,
+            cell: None,
+            hung: false,
+            failure: None,
+            log: Vec::new(),
+        };
+        if let Some(gpu) = gpus.iter().find(|gpu| self.stuck.contains(gpu)) {
+            done.failure = Some(format!("GPU {gpu} is held by a process that can't be killed"));
+            return done;
+        }
+        let name = work.describe();
+        (self.observer)(&Progress::Begin { work: name.clone(), pair: work.pair() });
+        let request = Request {
+            cuda: self.settings.cuda.clone(),
+            nccl: self.settings.nccl.clone(),
+            arguments: self.settings.launch.arguments.clone(),
+            work,
+        };
+        self.listen(&request, gpus, environment, &name, &mut done);
+        (self.observer)(&Progress::End);
+        done
+    }
+
+    fn listen(
+        &mut self,
+        request: &Request,
+        gpus: &[PciAddress],
+        environment: &[(&str, &str)],
+        name: &str,
+        done: &mut Done,
+    ) {
+        let launch = self.launch(environment);
+        // A step that ends late still ends, and the check and the closer look add to it.
+        let limits =
+            Limits { total: self.settings.child_limit, quiet: self.settings.step_limit * 4 };
+        let text = match serde_json::to_string(request) {
+            Ok(text) => text,
+            Err(error) => {
+                done.failure = Some(error.to_string());
+                return;
+            }
+        };
+        let observer = &mut self.observer;
+        let mut ended = false;
+        let outcome = run_child(&launch, &text, limits, &mut |line| {
+            match serde_json::from_str(line) {
+                Ok(Event::Step { cell, text }) => {
+                    observer(&Progress::Step(text.clone()));
+                    done.step = Some(text);
+                    done.cell = cell;
+                }
+                Ok(Event::End) => ended = true,
+                Ok(Event::Failed { hung, text, .. }) => {
+                    done.hung |= hung;
+                    done.failure = Some(text);
+                }
+                Ok(event) => done.events.push(event),
+                Err(error) => done.failure = Some(format!("an answer that is none: {error}")),
+            }
+        });
+        match outcome {
+            Ok(end) => {
+                done.hung |= end.timed_out && !ended;
+                if !ended && done.failure.is_none() {
+                    let step = done.step.as_deref().unwrap_or("its start");
+                    done.failure = Some(format!("the child {} (at: {step})", end.describe()));
+                }
+                if end.timed_out || end.still_there() {
+                    self.result.children.push(ChildNote {
+                        work: name.to_owned(),
+                        step: done.step.clone(),
+                        pid: end.pid,
+                        end: end.describe(),
+                        still_there: end.still_there(),
+                    });
+                }
+                if end.still_there() {
+                    self.stuck.extend(gpus);
+                }
+                done.log = end.log;
+            }
+            Err(error) => done.failure = Some(format!("cannot run the child: {error}")),
+        }
+    }
+
+    /// The child's program and environment.
+    fn launch(&self, environment: &[(&str, &str)]) -> Launch {
+        let mut launch = self.settings.launch.clone();
+        let fixed = [
+            // Ordinals by bus position, so that they mean the same everywhere.
+            ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+            // No files in anybody's home.
+            ("CUDA_CACHE_DISABLE", "1"),
+        ];
+        for (name, value) in fixed.iter().chain(environment) {
+            launch.environment.push(((*name).to_owned(), (*value).to_owned()));
+        }
+        launch
+    }
+}

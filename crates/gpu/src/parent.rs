@@ -1,0 +1,302 @@
+//! Children with deadlines. The parent never opens a GPU; a child that hangs is killed with all
+//! that it started, and one that can't be killed is reported and left.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::status::GpuError;
+
+/// How a child is started: the program itself with its hidden subcommand.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program; a symbolic link such as `/proc/self/exe` will do.
+    pub program: PathBuf,
+    /// Arguments that make it a child.
+    pub arguments: Vec<String>,
+    /// Variables to set beside those inherited.
+    pub environment: Vec<(String, String)>,
+    /// Variables that the child must not inherit.
+    pub unset: Vec<String>,
+}
+
+/// How long a child may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// From start to end.
+    pub total: Duration,
+    /// Between two lines.
+    pub quiet: Duration,
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub struct ChildEnd {
+    /// Its process id.
+    pub pid: u32,
+    /// Its exit status; none if it could not be reaped.
+    pub status: Option<ExitStatus>,
+    /// It was killed because its time was up.
+    pub timed_out: bool,
+    /// The last lines of its standard error.
+    pub log: Vec<String>,
+}
+
+impl ChildEnd {
+    /// It could not be killed: the kernel or the driver holds it.
+    pub fn still_there(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// In words.
+    pub fn describe(&self) -> String {
+        match (self.status, self.timed_out) {
+            (None, _) => format!(
+                "process {} can't be killed: the driver holds it; the GPU has to be reset or the \
+                 host rebooted",
+                self.pid
+            ),
+            (Some(_), true) => "did not answer in its time and was killed".to_owned(),
+            (Some(status), false) => format!("ended: {status}"),
+        }
+    }
+}
+
+/// Lines of standard error that are kept.
+const LOG_LINES: usize = 20_000;
+
+/// A killed process is gone at once unless the kernel holds it; this is ample.
+const REAP: Duration = Duration::from_secs(5);
+
+enum Line {
+    Out(String),
+    OutClosed,
+    Log(String),
+    LogClosed,
+}
+
+/// Runs a child with one request, hands each line of its output on, and sees to its end.
+pub fn run_child(
+    launch: &Launch,
+    request: &str,
+    limits: Limits,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<ChildEnd, GpuError> {
+    let start = Instant::now();
+    #[expect(clippy::disallowed_methods, reason = "GPUs are only opened in children")]
+    let mut command = Command::new(&launch.program);
+    command
+        .args(&launch.arguments)
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own, so that one signal reaches all of it and none of ours.
+        .process_group(0);
+    for name in &launch.unset {
+        command.env_remove(name);
+    }
+    let mut child = command.spawn().map_err(GpuError::Pipe)?;
+    let (lines, received) = channel();
+    if let Some(out) = child.stdout.take() {
+        forward(out, lines.clone(), Line::Out, Line::OutClosed);
+    }
+    if let Some(log) = child.stderr.take() {
+        forward(log, lines, Line::Log, Line::LogClosed);
+    }
+    // Kept open until the end: its closing tells the child that nobody waits any more.
+    let mut input = child.stdin.take();
+    if let Some(input) = &mut input {
+        // A child that died at once shows in its status.
+        drop(writeln!(input, "{request}"));
+    }
+    let mut log = VecDeque::new();
+    let timed_out = !listen(&received, start, limits, &mut log, on_line);
+    drop(input);
+    let status = if timed_out { kill(&mut child)? } else { settle(&mut child)? };
+    drain(&received, &mut log);
+    Ok(ChildEnd { pid: child.id(), status, timed_out, log: log.into() })
+}
+
+/// Reads lines on a thread of its own, since a pipe of a stuck child may never close.
+fn forward(
+    from: impl Read + Send + 'static,
+    to: Sender<Line>,
+    wrap: fn(String) -> Line,
+    closed: Line,
+) {
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(from);
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            match reader.read_until(b'\n', &mut bytes) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {
+                    let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+                    if to.send(wrap(text)).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        // The listener may be gone already.
+        drop(to.send(closed));
+    });
+}
+
+/// Hands lines on until the output closes; false if the time was up.
+fn listen(
+    received: &Receiver<Line>,
+    start: Instant,
+    limits: Limits,
+    log: &mut VecDeque<String>,
+    on_line: &mut dyn FnMut(&str),
+) -> bool {
+    let mut heard = Instant::now();
+    loop {
+        let left = limits.total.saturating_sub(start.elapsed());
+        let quiet = limits.quiet.saturating_sub(heard.elapsed());
+        match received.recv_timeout(left.min(quiet)) {
+            Ok(Line::Out(line)) => {
+                heard = Instant::now();
+                on_line(&line);
+            }
+            Ok(Line::OutClosed) => return true,
+            Ok(Line::Log(line)) => keep(log, line),
+            Ok(Line::LogClosed) => {}
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) => return true,
+        }
+    }
+}
+
+fn keep(log: &mut VecDeque<String>, line: String) {
+    if log.len() == LOG_LINES {
+        log.pop_front();
+    }
+    log.push_back(line);
+}
+
+/// What came on standard error meanwhile.
+fn drain(received: &Receiver<Line>, log: &mut VecDeque<String>) {
+    let start = Instant::now();
+    while let Ok(line) = received.recv_timeout(Duration::from_millis(200)) {
+        match line {
+            Line::Log(line) => keep(log, line),
+            Line::LogClosed => return,
+            Line::Out(_) | Line::OutClosed => {}
+        }
+        if start.elapsed() > Duration::from_secs(2) {
+            return;
+        }
+    }
+}
+
+/// The output is closed: the child is about to end. The driver's own exit code may still hang.
+fn settle(child: &mut Child) -> Result<Option<ExitStatus>, GpuError> {
+    match reap(&mut || child.try_wait(), REAP)? {
+        // Helpers that it started end by themselves, but are not waited for.
+        Some(status) => {
+            kill_group(child.id());
+            Ok(Some(status))
+        }
+        None => kill(child),
+    }
+}
+
+fn kill(child: &mut Child) -> Result<Option<ExitStatus>, GpuError> {
+    kill_group(child.id());
+    reap(&mut || child.try_wait(), REAP)
+}
+
+fn kill_group(pid: u32) {
+    let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        // No such group: it has ended by itself.
+        drop(rustix::process::kill_process_group(group, Signal::KILL).map_err(std::io::Error::from));
+    }
+}
+
+/// Waits for an end, but not for ever.
+fn reap(
+    poll: &mut dyn FnMut() -> std::io::Result<Option<ExitStatus>>,
+    limit: Duration,
+) -> Result<Option<ExitStatus>, GpuError> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = poll().map_err(GpuError::Pipe)? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() > limit {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a shell script as a child.
+    fn check(script: &str, millis: u64) -> (Vec<String>, ChildEnd) {
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            environment: vec![("WORD".to_owned(), "set".to_owned())],
+            unset: vec!["HOME".to_owned()],
+        };
+        let limit = Duration::from_millis(millis);
+        let mut lines = Vec::new();
+        let end = run_child(&launch, "a request", Limits { total: limit, quiet: limit }, &mut |line| {
+            lines.push(line.to_owned());
+        })
+        .unwrap();
+        (lines, end)
+    }
+
+    #[test]
+    fn lines_and_log_come_back() {
+        let (lines, end) =
+            check("read line; echo \"$line $WORD ${HOME-none}\"; echo trouble >&2; exit 3", 20_000);
+        assert_eq!(lines, ["a request set none"]);
+        assert_eq!(end.log, ["trouble"]);
+        assert_eq!(end.status.and_then(|status| status.code()), Some(3));
+        assert!(!end.timed_out && !end.still_there());
+    }
+
+    #[test]
+    fn a_silent_child_and_what_it_started_are_killed() {
+        let (lines, end) = check("echo $$; sleep 1000 & echo $!; wait", 300);
+        assert!(end.timed_out && !end.still_there(), "{end:?}");
+        for pid in lines {
+            // The group's second process is reaped by whoever adopted it: give that a moment.
+            let path = format!("/proc/{pid}/stat");
+            let gone = || {
+                let stat = std::process::Command::new("cat").arg(&path).output().unwrap();
+                let text = String::from_utf8_lossy(&stat.stdout).into_owned();
+                text.is_empty() || text.contains(") Z ")
+            };
+            let start = Instant::now();
+            while !gone() && start.elapsed() < Duration::from_secs(5) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert!(gone(), "{pid} is still there");
+        }
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_reaped_is_reported() {
+        let status = reap(&mut || Ok(None), Duration::from_millis(20)).unwrap();
+        let end = ChildEnd { pid: 7, status, timed_out: true, log: Vec::new() };
+        assert!(end.still_there());
+        assert!(end.describe().contains("process 7 can't be killed"), "{}", end.describe());
+    }
+}

@@ -1,0 +1,4 @@
+//! Measurements on the stand-in library.
+
+mod common;
+mod seeds;
