@@ -1,1 +1,39 @@
-//! (see ARCHITECTURE.md)
+//! Kernel logs: from bytes to IOMMU events and the lines around them.
+//!
+//! [`Scanner`] finds the events of every IOMMU driver (AMD-Vi, VT-d, Arm SMMU, SEV-SNP's reverse
+//! map) and the notices that bear on GPU peer-to-peer access, in every envelope that logs are
+//! carried in. A [`Sink`] takes them one by one; [`Summary`] is the sink that aggregates them in
+//! bounded memory.
+//!
+//! Pure: bytes in, values out. No I/O, no clock, no unsafe code.
+#![forbid(unsafe_code)]
+
+mod amd;
+mod anchors;
+mod assemble;
+mod clean;
+mod device_line;
+mod distinct;
+mod envelope;
+pub mod event;
+mod host_line;
+mod message;
+pub mod notice;
+pub mod nvidia;
+mod rows;
+mod scan;
+mod smmu;
+pub mod stamp;
+mod summary;
+mod text;
+mod vtd;
+mod vtd_reason;
+pub mod xid;
+
+pub use distinct::{Distinct, MAX_ADDRESSES};
+pub use event::{Access, Class, Direction, Event, Iommu, Kind, Reason, Requester};
+pub use notice::{Fact, Notice};
+pub use rows::{AccessCounts, Hits, MAX_ROWS, Occurrence, Region, Row, Source};
+pub use scan::{Scanner, Sink};
+pub use stamp::{Stamp, WallClock};
+pub use summary::{BarFacts, Boot, DeviceFacts, DriverEvent, Report, Summary};

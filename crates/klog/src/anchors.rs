@@ -1,0 +1,137 @@
+//! The rare byte strings that a line must hold to be worth parsing.
+
+use aho_corasick::packed::{Config, MatchKind, Searcher};
+use aho_corasick::{AhoCorasick, Span};
+
+/// What an anchor leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// `AMD-Vi`.
+    Amd,
+    /// Part of an AMD event that lost its front.
+    AmdBody,
+    /// `DMAR`.
+    Dmar,
+    /// `Request device [`.
+    Request,
+    /// `fault reason`, or Xen's ` reason `.
+    Reason,
+    /// `arm-smmu`.
+    Smmu,
+    /// ` callbacks suppressed`.
+    Suppressed,
+    /// ` 000`, the front of a PCI address with its domain.
+    Device,
+    /// `NVRM`.
+    Nvidia,
+    /// `SXid (PCI`.
+    Sxid,
+    /// `iommu`.
+    Iommu,
+    /// `SEV`, `kvm_amd`, `ncryption`.
+    Encryption,
+    /// `ommand line: `.
+    CommandLine,
+    /// `Linux version `.
+    Version,
+    /// `ACS overrides`.
+    AcsOverride,
+    /// `GART`.
+    Gart,
+    /// `: probe of `.
+    Probe,
+    /// `peer-to-peer transactions`.
+    Qemu,
+    /// `"time":`, of `dmesg --json`.
+    JsonTime,
+    /// `"MESSAGE":[`, a message that the journal printed as numbers.
+    JsonBytes,
+}
+
+const ANCHORS: [(&str, Family); 23] = [
+    ("AMD-Vi", Family::Amd),
+    (" 000", Family::Device),
+    ("Request device [", Family::Request),
+    ("DMAR", Family::Dmar),
+    ("arm-smmu", Family::Smmu),
+    (" callbacks suppressed", Family::Suppressed),
+    ("fault reason", Family::Reason),
+    ("address=0x", Family::AmdBody),
+    ("RMP_", Family::AmdBody),
+    ("NVRM:", Family::Nvidia),
+    ("SXid (PCI", Family::Sxid),
+    ("iommu", Family::Iommu),
+    ("SEV", Family::Encryption),
+    ("kvm_amd", Family::Encryption),
+    ("ncryption", Family::Encryption),
+    ("ommand line: ", Family::CommandLine),
+    ("Linux version ", Family::Version),
+    ("ACS overrides", Family::AcsOverride),
+    ("GART", Family::Gart),
+    (": probe of ", Family::Probe),
+    ("peer-to-peer transactions", Family::Qemu),
+    ("\"time\":", Family::JsonTime),
+    ("\"MESSAGE\":[", Family::JsonBytes),
+];
+
+/// Finds anchors.
+#[derive(Debug)]
+pub(crate) struct Anchors {
+    /// SIMD search, where the processor has it.
+    packed: Option<Searcher>,
+    /// For short texts, and where there is no SIMD.
+    automaton: Option<AhoCorasick>,
+    shortest: usize,
+}
+
+impl Anchors {
+    pub(crate) fn new() -> Self {
+        let texts = ANCHORS.iter().map(|(text, _)| text);
+        let packed = Config::new()
+            .match_kind(MatchKind::LeftmostFirst)
+            .builder()
+            .extend(texts.clone())
+            .build();
+        let automaton = AhoCorasick::builder()
+            .match_kind(aho_corasick::MatchKind::LeftmostFirst)
+            .kind(Some(aho_corasick::AhoCorasickKind::DFA))
+            .prefilter(false)
+            .build(texts)
+            .ok();
+        let shortest = packed.as_ref().map_or(usize::MAX, Searcher::minimum_len);
+        Self { packed, automaton, shortest }
+    }
+
+    /// The first anchor in `text` at or after `from`.
+    #[inline]
+    pub(crate) fn find(&self, text: &[u8], from: usize) -> Option<(Family, usize)> {
+        let span = Span { start: from, end: text.len() };
+        if span.start >= span.end {
+            return None;
+        }
+        let found = match &self.packed {
+            Some(packed) if span.end - span.start >= self.shortest => packed.find_in(text, span),
+            _ => self.automaton.as_ref()?.find(aho_corasick::Input::new(text).span(span)),
+        }?;
+        let (_, family) = ANCHORS.get(found.pattern().as_usize())?;
+        Some((*family, found.start()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_long_texts_give_the_same() {
+        let anchors = Anchors::new();
+        for (text, family) in ANCHORS {
+            let short = anchors.find(text.as_bytes(), 0);
+            let long = format!("{:100}{text}{:100}", "", "");
+            let far = anchors.find(long.as_bytes(), 0);
+            assert_eq!(short, Some((family, 0)));
+            assert_eq!(far, Some((family, 100)), "{text}");
+            assert_eq!(anchors.find(long.as_bytes(), 101), None, "{text}");
+        }
+    }
+}

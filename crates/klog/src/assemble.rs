@@ -1,0 +1,451 @@
+//! Events that arrive in several messages are put together here.
+//!
+//! Only a few are held at a time, and none for longer than [`MAX_LINES`] lines or [`MAX_BYTES`]
+//! bytes of input, so that what is held at any point depends on a bounded stretch of the input
+//! before it.
+
+use peerway_core::address::{BusAddress, PciAddress};
+
+use crate::event::{Access, Class, Event, Iommu, Kind, Reason, Requester};
+use crate::scan::Sink;
+use crate::{smmu, vtd};
+
+/// Lines that may stand between the first and the last message of an event. The most that an
+/// event has is seven; other processors' messages come between.
+const MAX_LINES: u64 = 64;
+/// The same in bytes.
+const MAX_BYTES: u64 = 16 * 1024;
+/// Events held at a time; more than this many units or processors do not log at one moment.
+const MAX_HELD: usize = 16;
+
+/// Where a message stands in the input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: u64,
+    pub(crate) byte: u64,
+}
+
+/// What a held event waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Waits {
+    /// Nothing: the slot is free.
+    #[default]
+    Free,
+    /// The words of AMD's dump after an event.
+    Dump,
+    /// The device of AMD's "Device not attached".
+    Device,
+    /// The rest of a cut AMD line.
+    Fields,
+    /// Address and reason of a VT-d fault.
+    Reason { address_may_be_cut: bool },
+    /// Raw words of an SMMU record; with the number, and whether the decoded form came.
+    Words { id: u32, decoded: bool },
+    /// The registers of an SMMU's global fault.
+    Registers,
+}
+
+/// An event that is not whole yet. Its texts are its own; their memory is used again.
+#[derive(Debug, Default)]
+struct Held {
+    waits: Waits,
+    since: Place,
+    event: Option<Event<'static>>,
+    driver: String,
+    unit: String,
+    requester: String,
+    reason: String,
+    text: Vec<u8>,
+    words: [u64; 4],
+    word_count: usize,
+}
+
+impl Held {
+    fn hold(&mut self, waits: Waits, since: Place, event: &Event<'_>) {
+        let keep = |to: &mut String, from: Option<&str>| {
+            to.clear();
+            to.push_str(from.unwrap_or_default());
+        };
+        keep(&mut self.driver, event.driver);
+        keep(&mut self.unit, event.unit);
+        keep(&mut self.reason, event.reason.map(|reason| reason.text));
+        self.text.clear();
+        self.text.extend_from_slice(event.text);
+        let requester = match event.requester {
+            Requester::Named(name) => {
+                keep(&mut self.requester, Some(name));
+                Requester::Unknown
+            }
+            Requester::Pci(address) => Requester::Pci(address),
+            Requester::Stream(id) => Requester::Stream(id),
+            Requester::Unknown => Requester::Unknown,
+        };
+        if !matches!(event.requester, Requester::Named(_)) {
+            self.requester.clear();
+        }
+        let reason = event.reason.map(|reason| Reason { code: reason.code, text: "" });
+        self.event = Some(Event {
+            line: event.line,
+            boot: event.boot,
+            stamp: event.stamp,
+            iommu: event.iommu,
+            kind: event.kind,
+            requester,
+            driver: None,
+            unit: None,
+            address: event.address,
+            access: event.access,
+            flags: event.flags,
+            rmp_flags: event.rmp_flags,
+            pasid: event.pasid,
+            domain: event.domain,
+            reason,
+            words: event.words,
+            cut: event.cut,
+            text: &[],
+        });
+        self.waits = waits;
+        self.since = since;
+        self.words = [0; 4];
+        self.word_count = 0;
+    }
+
+    /// The event as it stands, with its texts.
+    fn view(&self) -> Option<Event<'_>> {
+        let event = self.event?;
+        let some = |text: &str| if text.is_empty() { None } else { Some(()) };
+        Some(Event {
+            driver: some(&self.driver).map(|()| self.driver.as_str()),
+            unit: some(&self.unit).map(|()| self.unit.as_str()),
+            requester: match some(&self.requester) {
+                Some(()) => Requester::Named(&self.requester),
+                None => event.requester,
+            },
+            reason: event.reason.map(|reason| Reason { code: reason.code, text: &self.reason }),
+            text: &self.text,
+            ..event
+        })
+    }
+
+    /// Hands the event out, whole or not, and frees the slot.
+    fn release(&mut self, sink: &mut impl Sink) {
+        let waits = std::mem::take(&mut self.waits);
+        let Some(mut event) = self.view() else { return };
+        match waits {
+            Waits::Reason { address_may_be_cut } if event.reason.is_none() => {
+                event.cut = true;
+                if address_may_be_cut {
+                    event.address = None;
+                }
+            }
+            Waits::Words { .. } => {
+                smmu::from_words(&mut event, self.words.get(..self.word_count).unwrap_or_default());
+                event.cut |= event.class() == Class::Translation && event.address.is_none();
+            }
+            Waits::Dump if self.word_count > 0 => event.words = Some(self.words),
+            Waits::Device => event.cut = true,
+            Waits::Free | Waits::Dump | Waits::Fields | Waits::Reason { .. } | Waits::Registers => {
+            }
+        }
+        sink.event(&event);
+        self.event = None;
+    }
+
+    fn is_old(&self, now: Place) -> bool {
+        now.line.saturating_sub(self.since.line) > MAX_LINES
+            || now.byte.saturating_sub(self.since.byte) > MAX_BYTES
+    }
+}
+
+/// The events in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    /// In the order in which they began.
+    held: Vec<Held>,
+    /// Slots to use again.
+    free: Vec<Held>,
+}
+
+impl Assembler {
+    /// Whether nothing is held.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Hands out what has waited too long. Called before a message is looked at.
+    pub(crate) fn expire(&mut self, now: Place, sink: &mut impl Sink) {
+        while self.held.first().is_some_and(|held| held.is_old(now)) {
+            self.release(0, sink);
+        }
+    }
+
+    /// Hands everything out, whole or not.
+    pub(crate) fn flush(&mut self, sink: &mut impl Sink) {
+        while !self.held.is_empty() {
+            self.release(0, sink);
+        }
+    }
+
+    fn release(&mut self, at: usize, sink: &mut impl Sink) {
+        if at < self.held.len() {
+            let mut held = self.held.remove(at);
+            held.release(sink);
+            self.free.push(held);
+        }
+    }
+
+    fn position(&self, wanted: impl Fn(&Held) -> bool) -> Option<usize> {
+        self.held.iter().position(wanted)
+    }
+
+    fn begin(&mut self, waits: Waits, since: Place, event: &Event<'_>, sink: &mut impl Sink) {
+        if self.held.len() >= MAX_HELD {
+            self.release(0, sink);
+        }
+        let mut held = self.free.pop().unwrap_or_default();
+        held.hold(waits, since, event);
+        self.held.push(held);
+    }
+
+    /// An AMD event: the kinds with a dump, and cut lines, wait for what follows them.
+    pub(crate) fn amd(&mut self, event: &Event<'_>, place: Place, sink: &mut impl Sink) {
+        self.end_amd(sink);
+        let dumped = matches!(event.kind, Kind::IllegalDevTableEntry | Kind::IllegalCommandError);
+        if event.cut {
+            self.begin(Waits::Fields, place, event, sink);
+        } else if dumped {
+            self.begin(Waits::Dump, place, event, sink);
+        } else {
+            sink.event(event);
+        }
+    }
+
+    /// AMD's driver began another message: what it printed before is over.
+    pub(crate) fn end_amd(&mut self, sink: &mut impl Sink) {
+        while !self.held.is_empty()
+            && let Some(at) = self
+                .position(|held| matches!(held.waits, Waits::Dump | Waits::Device | Waits::Fields))
+        {
+            self.release(at, sink);
+        }
+    }
+
+    /// The rest of a cut AMD line, if one is held: `read` puts the fields in.
+    pub(crate) fn amd_fields(
+        &mut self,
+        sink: &mut impl Sink,
+        read: impl FnOnce(&mut Event<'static>) -> bool,
+    ) -> bool {
+        let Some(at) = self.position(|held| held.waits == Waits::Fields) else { return false };
+        let read = match self.held.get_mut(at).and_then(|held| held.event.as_mut()) {
+            Some(event) => read(event),
+            None => false,
+        };
+        if read {
+            self.release(at, sink);
+        }
+        read
+    }
+
+    /// AMD's "Device not attached": its device follows.
+    pub(crate) fn detached(&mut self, event: &Event<'_>, place: Place, sink: &mut impl Sink) {
+        self.end_amd(sink);
+        self.begin(Waits::Device, place, event, sink);
+    }
+
+    /// That device.
+    pub(crate) fn detached_device(
+        &mut self,
+        device: PciAddress,
+        domain: Option<u32>,
+        sink: &mut impl Sink,
+    ) {
+        let Some(at) = self.position(|held| held.waits == Waits::Device) else { return };
+        if let Some(held) = self.held.get_mut(at) {
+            if let Some(event) = &mut held.event {
+                event.requester = Requester::Pci(device);
+                event.domain = domain;
+            }
+            held.waits = Waits::Free;
+        }
+        self.release(at, sink);
+    }
+
+    /// A word of AMD's dump.
+    pub(crate) fn dump(&mut self, index: usize, value: u64, sink: &mut impl Sink) {
+        let Some(at) = self.position(|held| held.waits == Waits::Dump) else { return };
+        if let Some(held) = self.held.get_mut(at)
+            && let Some(slot) = held.words.get_mut(index)
+        {
+            *slot = value;
+            held.word_count = held.word_count.max(index + 1);
+        }
+        if index >= 3 {
+            self.release(at, sink);
+        }
+    }
+
+    /// The front of a VT-d fault.
+    pub(crate) fn vtd(
+        &mut self,
+        event: &Event<'_>,
+        address_may_be_cut: bool,
+        place: Place,
+        sink: &mut impl Sink,
+    ) {
+        self.begin(Waits::Reason { address_may_be_cut }, place, event, sink);
+    }
+
+    /// The rest of the VT-d fault that has waited longest.
+    pub(crate) fn vtd_rest(&mut self, rest: &vtd::Rest<'_>, sink: &mut impl Sink) {
+        let waiting = self.position(|held| matches!(held.waits, Waits::Reason { .. }));
+        let Some(at) = waiting else { return };
+        if let Some(held) = self.held.get_mut(at)
+            && let Some(event) = &mut held.event
+        {
+            if event.address.is_none() {
+                event.address = rest.address.map(BusAddress);
+            }
+            if let Some(reason) = rest.reason {
+                event.reason = Some(Reason { code: reason.code, text: "" });
+                held.reason.clear();
+                held.reason.push_str(reason.text);
+            }
+            if rest.reason.is_none() {
+                return;
+            }
+        }
+        self.release(at, sink);
+    }
+
+    /// A line of an Arm SMMU.
+    pub(crate) fn smmu(
+        &mut self,
+        line: &smmu::Smmu<'_>,
+        context: &Event<'_>,
+        place: Place,
+        sink: &mut impl Sink,
+    ) {
+        use smmu::Smmu;
+        match line {
+            Smmu::Head { unit, id } => {
+                self.end_unit(unit, sink);
+                let mut event = Event { unit: Some(unit), ..*context };
+                event.iommu = Iommu::SmmuV3;
+                event.kind = smmu::kind(*id);
+                self.begin(Waits::Words { id: *id, decoded: false }, place, &event, sink);
+            }
+            Smmu::Word { unit, value } => {
+                if let Some(held) = self.of_unit(unit)
+                    && let Some(slot) = held.words.get_mut(held.word_count)
+                {
+                    *slot = *value;
+                    held.word_count += 1;
+                }
+            }
+            Smmu::Decoded { unit, event, goes_on } => {
+                self.decoded(unit, &in_context(event, context), *goes_on, place, sink);
+            }
+            Smmu::Attributes { unit, access } => self.attributes(unit, *access, sink),
+            Smmu::Fault(event) => sink.event(&in_context(event, context)),
+            Smmu::GlobalHead { unit, event } => {
+                self.end_unit(unit, sink);
+                self.begin(Waits::Registers, place, &in_context(event, context), sink);
+            }
+            Smmu::Registers { unit, status, stream } => {
+                let waiting =
+                    self.position(|held| held.waits == Waits::Registers && held.unit == **unit);
+                let Some(at) = waiting else { return };
+                if let Some(event) = self.held.get_mut(at).and_then(|held| held.event.as_mut()) {
+                    event.flags = Some(*status);
+                    if event.requester == Requester::Unknown {
+                        event.requester = Requester::Stream(*stream);
+                    }
+                }
+                self.release(at, sink);
+            }
+            Smmu::Other => {}
+        }
+    }
+
+    /// The record of an SMMUv3 that a line of that unit belongs to.
+    fn of_unit(&mut self, unit: &str) -> Option<&mut Held> {
+        self.held
+            .iter_mut()
+            .find(|held| matches!(held.waits, Waits::Words { .. }) && held.unit == unit)
+    }
+
+    /// The unit began another record.
+    fn end_unit(&mut self, unit: &str, sink: &mut impl Sink) {
+        let of_unit = |held: &Held| {
+            matches!(held.waits, Waits::Words { .. } | Waits::Registers) && held.unit == unit
+        };
+        while let Some(at) = self.position(of_unit) {
+            self.release(at, sink);
+        }
+    }
+
+    /// The decoded form of the record that the raw words began, or of one that lost them.
+    fn decoded(
+        &mut self,
+        unit: &str,
+        event: &Event<'_>,
+        goes_on: bool,
+        place: Place,
+        sink: &mut impl Sink,
+    ) {
+        let fits = |held: &Held| match held.waits {
+            Waits::Words { id, decoded: false } => {
+                held.unit == unit && smmu::kind(id) == event.kind
+            }
+            _ => false,
+        };
+        match self.position(fits) {
+            Some(at) => {
+                if let Some(held) = self.held.get_mut(at) {
+                    let Waits::Words { id, .. } = held.waits else { return };
+                    let (words, count, since) = (held.words, held.word_count, held.since);
+                    let first = held.event;
+                    let raw = std::mem::take(&mut held.text);
+                    let mut event = *event;
+                    if let Some(first) = first {
+                        event.line = first.line;
+                        event.stamp = first.stamp;
+                    }
+                    held.hold(Waits::Words { id, decoded: true }, since, &event);
+                    held.words = words;
+                    held.word_count = count;
+                    drop(raw);
+                }
+                if !goes_on {
+                    self.release(at, sink);
+                }
+            }
+            None => {
+                self.end_unit(unit, sink);
+                let waits = Waits::Words { id: u32::MAX, decoded: true };
+                self.begin(waits, place, event, sink);
+                if !goes_on {
+                    self.release(self.held.len() - 1, sink);
+                }
+            }
+        }
+    }
+
+    fn attributes(&mut self, unit: &str, access: Access, sink: &mut impl Sink) {
+        let wanted = |held: &Held| {
+            matches!(held.waits, Waits::Words { decoded: true, .. }) && held.unit == unit
+        };
+        let Some(at) = self.position(wanted) else { return };
+        if let Some(event) = self.held.get_mut(at).and_then(|held| held.event.as_mut()) {
+            event.access = access;
+        }
+        self.release(at, sink);
+    }
+}
+
+/// The event with line, boot, stamp and text of where it was read.
+fn in_context<'a>(event: &Event<'a>, context: &Event<'a>) -> Event<'a> {
+    Event { line: context.line, boot: context.boot, stamp: context.stamp, ..*event }
+}

@@ -1,0 +1,515 @@
+//! The requesters of a log, each with what it did, in bounded memory.
+
+use peerway_core::address::{BusAddress, PciAddress};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::distinct::{AddressSet, Budget, Distinct, mix, slot_of};
+use crate::event::{Access, Direction, Event, Iommu, Kind, Requester};
+use crate::stamp::Stamp;
+
+/// Rows kept. A row is a requester and a kind of event; hosts have some dozens.
+pub const MAX_ROWS: usize = 1_024;
+/// Different values kept of each small property of a row (drivers, domains, flag words …).
+const MAX_VALUES: usize = 16;
+/// Bytes kept of a message that is quoted.
+const MAX_TEXT: usize = 512;
+
+/// Where and when something was logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Occurrence {
+    /// Line number, from 1, in what was scanned.
+    pub line: u64,
+    /// Boot within the input, from 0.
+    pub boot: u32,
+    /// Time.
+    pub stamp: Stamp,
+}
+
+/// Who sent the refused requests, with its own texts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A PCI function.
+    Pci(PciAddress),
+    /// A stream id of an Arm SMMU.
+    Stream(u32),
+    /// A device that is not on PCI.
+    Named(String),
+    /// The IOMMU itself, or not said.
+    Unknown,
+}
+
+impl Source {
+    /// The PCI address, if it is one.
+    pub const fn pci(&self) -> Option<PciAddress> {
+        match self {
+            Self::Pci(address) => Some(*address),
+            Self::Stream(_) | Self::Named(_) | Self::Unknown => None,
+        }
+    }
+
+    const fn borrow(&self) -> Requester<'_> {
+        match self {
+            Self::Pci(address) => Requester::Pci(*address),
+            Self::Stream(id) => Requester::Stream(*id),
+            Self::Named(name) => Requester::Named(name.as_str()),
+            Self::Unknown => Requester::Unknown,
+        }
+    }
+}
+
+impl From<Requester<'_>> for Source {
+    fn from(requester: Requester<'_>) -> Self {
+        match requester {
+            Requester::Pci(address) => Self::Pci(address),
+            Requester::Stream(id) => Self::Stream(id),
+            Requester::Named(name) => Self::Named(name.to_owned()),
+            Requester::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.borrow(), out)
+    }
+}
+
+/// How often each direction was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AccessCounts {
+    /// Reads.
+    pub read: u64,
+    /// Writes.
+    pub write: u64,
+    /// Instruction fetches.
+    pub execute: u64,
+    /// Interrupts.
+    pub interrupt: u64,
+    /// Not said.
+    pub unknown: u64,
+    /// Those of the above whose direction is a hint only ([`Access`]).
+    pub hints: u64,
+}
+
+impl AccessCounts {
+    #[inline]
+    fn add(&mut self, access: Access) {
+        let count = match access.direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+            Direction::Execute => &mut self.execute,
+            Direction::Interrupt => &mut self.interrupt,
+            Direction::Unknown => &mut self.unknown,
+        };
+        *count += 1;
+        let is_hint = !access.certain && access.direction != Direction::Unknown;
+        self.hints += u64::from(is_hint);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.read += other.read;
+        self.write += other.write;
+        self.execute += other.execute;
+        self.interrupt += other.interrupt;
+        self.unknown += other.unknown;
+        self.hints += other.hints;
+    }
+
+    /// One word for all: `read`, `write`, `read+write`, `execute`, `interrupt`, `unknown`, and
+    /// `mixed` for anything else.
+    pub const fn word(&self) -> &'static str {
+        match (self.read > 0, self.write > 0, self.execute > 0, self.interrupt > 0) {
+            (true, false, false, false) => "read",
+            (false, true, false, false) => "write",
+            (true, true, false, false) => "read+write",
+            (false, false, true, false) => "execute",
+            (false, false, false, true) => "interrupt",
+            (false, false, false, false) => "unknown",
+            _ => "mixed",
+        }
+    }
+}
+
+/// A range of bus addresses that faults are attributed to, such as a BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// Last address.
+    pub end: u64,
+    /// The caller's number of the region.
+    pub tag: u32,
+}
+
+/// Events of a row inside one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hits {
+    /// The region's number.
+    pub tag: u32,
+    /// Events.
+    pub count: u64,
+    /// Lowest offset into the region.
+    pub offset_lowest: u64,
+    /// Highest offset into the region.
+    pub offset_highest: u64,
+}
+
+/// What one requester did, one kind of event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// Who.
+    pub requester: Source,
+    /// Whose events.
+    pub iommu: Iommu,
+    /// What.
+    pub kind: Kind,
+    /// Events in the log. Rate limits drop more: see the suppressed count.
+    pub count: u64,
+    /// Directions.
+    pub access: AccessCounts,
+    /// Distinct addresses.
+    pub distinct_addresses: Distinct,
+    /// The addresses, in order: all of them, or the first 4,096 that were met.
+    pub addresses: Vec<BusAddress>,
+    /// There were more.
+    pub addresses_truncated: bool,
+    /// Lowest address of all.
+    pub lowest: Option<BusAddress>,
+    /// Highest address of all.
+    pub highest: Option<BusAddress>,
+    /// Events inside the regions that the caller gave.
+    pub regions: Vec<Hits>,
+    /// Names that stood in front of the device.
+    pub drivers: Vec<String>,
+    /// IOMMUs that reported.
+    pub units: Vec<String>,
+    /// Flag words.
+    pub flags: Vec<u32>,
+    /// Numbers of domains.
+    pub domains: Vec<u32>,
+    /// PASIDs.
+    pub pasids: Vec<u32>,
+    /// Reason codes with their texts.
+    pub reasons: Vec<(u32, String)>,
+    /// Words of the first event that had some: AMD's device table entry, the SMMU's record.
+    pub words: Option<[u64; 4]>,
+    /// Events whose line was cut.
+    pub cut: u64,
+    /// The first event.
+    pub first: Occurrence,
+    /// The last event.
+    pub last: Occurrence,
+    /// The message of the first event, as evidence.
+    pub text: String,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    key: u64,
+    row: Row,
+    set: AddressSet,
+    lowest: u64,
+    highest: u64,
+}
+
+/// All rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    slots: Vec<Slot>,
+    /// Open addressing over `slots`: number of the slot plus one, 0 for free.
+    index: Vec<u16>,
+    last: usize,
+    budget: Budget,
+    regions: Vec<Region>,
+    /// Events of requesters beyond [`MAX_ROWS`].
+    pub(crate) unlisted: u64,
+}
+
+const INDEX: usize = 4 * MAX_ROWS;
+
+impl Rows {
+    pub(crate) fn new(mut regions: Vec<Region>) -> Self {
+        regions.sort_unstable_by_key(|region| region.start);
+        Self {
+            slots: Vec::new(),
+            index: vec![0; INDEX],
+            last: 0,
+            budget: Budget::new(),
+            regions,
+            unlisted: 0,
+        }
+    }
+
+    /// Counts an event.
+    #[inline]
+    pub(crate) fn add(&mut self, event: &Event<'_>) {
+        let key = key(event.requester, event.iommu, event.kind);
+        let Some(at) = self.find(key, event.requester).or_else(|| self.insert(key, event)) else {
+            self.unlisted += 1;
+            return;
+        };
+        self.last = at;
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        slot.row.count += 1;
+        slot.row.access.add(event.access);
+        slot.row.cut += u64::from(event.cut);
+        slot.row.last = occurrence(event);
+        if let Some(BusAddress(address)) = event.address {
+            slot.lowest = slot.lowest.min(address);
+            slot.highest = slot.highest.max(address);
+            slot.set.insert(address, &mut self.budget);
+            if let Some(region) = region_of(&self.regions, address) {
+                hit(&mut slot.row.regions, region, address, 1);
+            }
+        }
+        note(&mut slot.row, event);
+    }
+
+    #[inline]
+    fn find(&self, key: u64, requester: Requester<'_>) -> Option<usize> {
+        let is = |at: usize| {
+            self.slots
+                .get(at)
+                .is_some_and(|slot| slot.key == key && slot.row.requester.borrow() == requester)
+        };
+        if is(self.last) {
+            return Some(self.last);
+        }
+        let mut place = slot_of(mix(key), INDEX - 1);
+        while let Some(number) = self.index.get(place)
+            && let Some(at) = usize::from(*number).checked_sub(1)
+        {
+            if is(at) {
+                return Some(at);
+            }
+            place = (place + 1) & (INDEX - 1);
+        }
+        None
+    }
+
+    fn insert(&mut self, key: u64, event: &Event<'_>) -> Option<usize> {
+        if self.slots.len() >= MAX_ROWS {
+            return None;
+        }
+        let text = event.text.get(..MAX_TEXT).unwrap_or(event.text);
+        let row = Row {
+            requester: event.requester.into(),
+            iommu: event.iommu,
+            kind: event.kind,
+            count: 0,
+            access: AccessCounts::default(),
+            distinct_addresses: Distinct { value: 0, exact: true },
+            addresses: Vec::new(),
+            addresses_truncated: false,
+            lowest: None,
+            highest: None,
+            regions: Vec::new(),
+            drivers: Vec::new(),
+            units: Vec::new(),
+            flags: Vec::new(),
+            domains: Vec::new(),
+            pasids: Vec::new(),
+            reasons: Vec::new(),
+            words: None,
+            cut: 0,
+            first: occurrence(event),
+            last: occurrence(event),
+            text: String::from_utf8_lossy(text).into_owned(),
+        };
+        self.push(Slot { key, row, set: AddressSet::default(), lowest: u64::MAX, highest: 0 })
+    }
+
+    fn push(&mut self, slot: Slot) -> Option<usize> {
+        let at = self.slots.len();
+        let mut place = slot_of(mix(slot.key), INDEX - 1);
+        while self.index.get(place).is_some_and(|number| *number != 0) {
+            place = (place + 1) & (INDEX - 1);
+        }
+        *self.index.get_mut(place)? = u16::try_from(at + 1).ok()?;
+        self.slots.push(slot);
+        Some(at)
+    }
+
+    /// Adds the rows of a later part of the same log.
+    pub(crate) fn append(&mut self, later: &Self, shift: impl Fn(&Occurrence) -> Occurrence) {
+        self.unlisted += later.unlisted;
+        for theirs in &later.slots {
+            let found = self.find(theirs.key, theirs.row.requester.borrow());
+            if let Some(mine) = found.and_then(|at| self.slots.get_mut(at)) {
+                merge(mine, theirs, &mut self.budget);
+                mine.row.last = shift(&theirs.row.last);
+            } else if self.slots.len() >= MAX_ROWS {
+                self.unlisted += theirs.row.count;
+            } else {
+                let mut slot = Slot { set: AddressSet::default(), ..theirs.clone() };
+                slot.set.merge(&theirs.set, &mut self.budget);
+                slot.row.first = shift(&theirs.row.first);
+                slot.row.last = shift(&theirs.row.last);
+                self.push(slot);
+            }
+        }
+    }
+
+    /// The rows as values, the most events first.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self
+            .slots
+            .iter()
+            .map(|slot| {
+                let (addresses, all) = slot.set.addresses();
+                let seen = slot.lowest <= slot.highest;
+                let mut row = slot.row.clone();
+                row.addresses = addresses.into_iter().map(BusAddress).collect();
+                row.addresses_truncated = !all;
+                row.distinct_addresses = slot.set.distinct();
+                row.lowest = seen.then_some(BusAddress(slot.lowest));
+                row.highest = seen.then_some(BusAddress(slot.highest));
+                row
+            })
+            .collect();
+        rows.sort_by(|a, b| {
+            b.count.cmp(&a.count).then_with(|| (&a.requester, a.kind).cmp(&(&b.requester, b.kind)))
+        });
+        rows
+    }
+
+    pub(crate) fn first_and_last(&self) -> Option<(&Occurrence, &Occurrence)> {
+        let first = self.slots.iter().map(|slot| &slot.row.first).min_by_key(|at| at.line)?;
+        let last = self.slots.iter().map(|slot| &slot.row.last).max_by_key(|at| at.line)?;
+        Some((first, last))
+    }
+
+    pub(crate) const fn is_truncated(&self) -> bool {
+        self.unlisted > 0
+    }
+}
+
+/// A number for requester, family and kind. Names share one: the row tells them apart.
+#[inline]
+fn key(requester: Requester<'_>, iommu: Iommu, kind: Kind) -> u64 {
+    let (who, tag) = match requester {
+        Requester::Pci(address) => {
+            let function = u64::from(address.device()) << 3 | u64::from(address.function());
+            let low = u64::from(address.bus()) << 8 | function;
+            (u64::from(address.domain()) << 16 | low, 0)
+        }
+        Requester::Stream(id) => (u64::from(id), 1),
+        Requester::Named(_) => (0, 2),
+        Requester::Unknown => (0, 3),
+    };
+    let kind = Kind::ALL.iter().position(|other| *other == kind).unwrap_or(0);
+    let kind = u64::try_from(kind).unwrap_or(0);
+    let family = match iommu {
+        Iommu::AmdVi => 0,
+        Iommu::VtD => 1,
+        Iommu::SmmuV2 => 2,
+        Iommu::SmmuV3 => 3,
+    };
+    who << 16 | kind << 8 | tag << 4 | family
+}
+
+fn occurrence(event: &Event<'_>) -> Occurrence {
+    Occurrence { line: event.line, boot: event.boot, stamp: event.stamp }
+}
+
+fn region_of(regions: &[Region], address: u64) -> Option<&Region> {
+    let after = regions.partition_point(|region| region.start <= address);
+    let region = regions.get(after.checked_sub(1)?)?;
+    (address <= region.end).then_some(region)
+}
+
+fn hit(hits: &mut Vec<Hits>, region: &Region, address: u64, count: u64) {
+    let offset = address - region.start;
+    match hits.iter_mut().find(|hits| hits.tag == region.tag) {
+        Some(hits) => {
+            hits.count += count;
+            hits.offset_lowest = hits.offset_lowest.min(offset);
+            hits.offset_highest = hits.offset_highest.max(offset);
+        }
+        None => hits.push(Hits {
+            tag: region.tag,
+            count,
+            offset_lowest: offset,
+            offset_highest: offset,
+        }),
+    }
+}
+
+/// Keeps the small properties of an event that the row does not have yet.
+#[inline]
+fn note(row: &mut Row, event: &Event<'_>) {
+    keep_text(&mut row.drivers, event.driver);
+    keep_text(&mut row.units, event.unit);
+    keep(&mut row.flags, event.flags);
+    keep(&mut row.domains, event.domain);
+    keep(&mut row.pasids, event.pasid);
+    if row.words.is_none() {
+        row.words = event.words;
+    }
+    if let Some(reason) = event.reason
+        && row.reasons.len() < MAX_VALUES
+        && !row.reasons.iter().any(|(code, _)| *code == reason.code)
+    {
+        let text = reason.text.get(..MAX_TEXT).unwrap_or(reason.text);
+        row.reasons.push((reason.code, text.to_owned()));
+    }
+}
+
+#[inline]
+fn keep(values: &mut Vec<u32>, value: Option<u32>) {
+    if let Some(value) = value
+        && !values.contains(&value)
+        && values.len() < MAX_VALUES
+    {
+        values.push(value);
+    }
+}
+
+#[inline]
+fn keep_text(values: &mut Vec<String>, value: Option<&str>) {
+    if let Some(value) = value
+        && !values.iter().any(|known| known == value)
+        && values.len() < MAX_VALUES
+    {
+        values.push(value.to_owned());
+    }
+}
+
+fn merge(mine: &mut Slot, theirs: &Slot, budget: &mut Budget) {
+    mine.row.count += theirs.row.count;
+    mine.row.cut += theirs.row.cut;
+    mine.row.access.merge(theirs.row.access);
+    mine.lowest = mine.lowest.min(theirs.lowest);
+    mine.highest = mine.highest.max(theirs.highest);
+    mine.set.merge(&theirs.set, budget);
+    mine.row.words = mine.row.words.or(theirs.row.words);
+    for hits in &theirs.row.regions {
+        let region = Region { start: 0, end: u64::MAX, tag: hits.tag };
+        hit(&mut mine.row.regions, &region, hits.offset_lowest, hits.count);
+        hit(&mut mine.row.regions, &region, hits.offset_highest, 0);
+    }
+    for driver in &theirs.row.drivers {
+        keep_text(&mut mine.row.drivers, Some(driver));
+    }
+    for unit in &theirs.row.units {
+        keep_text(&mut mine.row.units, Some(unit));
+    }
+    for (to, from) in [
+        (&mut mine.row.flags, &theirs.row.flags),
+        (&mut mine.row.domains, &theirs.row.domains),
+        (&mut mine.row.pasids, &theirs.row.pasids),
+    ] {
+        for value in from {
+            keep(to, Some(*value));
+        }
+    }
+    for (code, text) in &theirs.row.reasons {
+        if mine.row.reasons.len() < MAX_VALUES
+            && !mine.row.reasons.iter().any(|(known, _)| known == code)
+        {
+            mine.row.reasons.push((*code, text.clone()));
+        }
+    }
+}

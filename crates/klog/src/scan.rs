@@ -1,0 +1,371 @@
+//! The scanner: bytes in, events and notices out.
+
+use crate::clean::{self, Token, Value};
+use crate::envelope;
+use crate::event::Event;
+use crate::message::Reader;
+use crate::notice::{Fact, Notice};
+use crate::stamp::{self, Stamp};
+use crate::text;
+
+/// Takes what a [`Scanner`] finds, in the order of the log; an event of several lines comes when
+/// it is whole, which may be after later ones ([`Event::line`] tells).
+pub trait Sink {
+    /// An event of an IOMMU.
+    fn event(&mut self, event: &Event<'_>);
+    /// Another line that bears on the diagnosis.
+    fn notice(&mut self, notice: &Notice<'_>);
+}
+
+/// Drops everything.
+impl Sink for () {
+    fn event(&mut self, _: &Event<'_>) {}
+    fn notice(&mut self, _: &Notice<'_>) {}
+}
+
+/// A line longer than this is looked at piece by piece. Longer than any message of the kernel
+/// (1 KiB) in any envelope, and than the longest line seen in a report (8 KiB).
+const MAX_LINE: usize = 64 * 1024;
+/// How far the pieces of a long line reach into each other, so that no message between two is
+/// lost: the longest message with its envelope.
+const OVERLAP: usize = 4 * 1024;
+
+/// Finds IOMMU events and related lines in kernel logs of any dialect and transport, mixed.
+///
+/// The input may be cut into chunks anywhere; the result is the same. Memory is bounded whatever
+/// the input is.
+///
+/// ```
+/// use peerway_klog::{Scanner, Summary};
+///
+/// let log = b"[    9.000001] nvidia 0000:41:00.0: AMD-Vi: Event logged \
+///     [IO_PAGE_FAULT domain=0x0018 address=0x24000000000 flags=0x0020]\n";
+/// let mut summary = Summary::new();
+/// let mut scanner = Scanner::new();
+/// scanner.feed(log, &mut summary);
+/// scanner.finish(&mut summary);
+/// assert_eq!(summary.events(), 1);
+/// ```
+#[derive(Debug)]
+pub struct Scanner {
+    reader: Reader,
+    /// The last line of a chunk, while its end is not there.
+    carry: Vec<u8>,
+    /// Where the current piece of a long line may begin to find messages, in `carry`.
+    long_from: Option<usize>,
+    /// Holds a line without its escapes.
+    scratch: Vec<u8>,
+    /// Time of the record that `dmesg --json` spreads over several lines.
+    json_stamp: Stamp,
+    /// Sequence number of the last `/dev/kmsg` record, while the lines are such records.
+    sequence: Option<u64>,
+    lines: u64,
+    bytes: u64,
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scanner {
+    /// A scanner at the start of its input.
+    pub fn new() -> Self {
+        Self {
+            reader: Reader::new(),
+            carry: Vec::new(),
+            long_from: None,
+            scratch: Vec::new(),
+            json_stamp: Stamp::default(),
+            sequence: None,
+            lines: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Lines seen so far, the unfinished one included.
+    pub fn lines(&self) -> u64 {
+        self.lines + u64::from(!self.carry.is_empty())
+    }
+
+    /// Looks at more of the input.
+    pub fn feed(&mut self, chunk: &[u8], sink: &mut impl Sink) {
+        let mut chunk = chunk;
+        while !self.carry.is_empty() {
+            let end = memchr::memchr(b'\n', chunk);
+            // Room up to the next piece of a long line.
+            let room = (MAX_LINE + OVERLAP).saturating_sub(self.carry.len());
+            let take = end.map_or(chunk.len(), |end| end + 1);
+            if take > room {
+                let (head, tail) = chunk.split_at_checked(room).unwrap_or((chunk, &[]));
+                self.carry.extend_from_slice(head);
+                chunk = tail;
+                self.long_piece(sink);
+                continue;
+            }
+            let (head, tail) = chunk.split_at_checked(take).unwrap_or((chunk, &[]));
+            self.carry.extend_from_slice(head);
+            chunk = tail;
+            if end.is_none() {
+                return;
+            }
+            self.end_carry(sink);
+        }
+        let whole = memchr::memrchr(b'\n', chunk).map_or(0, |at| at + 1);
+        let (whole, rest) = chunk.split_at_checked(whole).unwrap_or((chunk, &[]));
+        self.region(whole, sink);
+        self.begin_carry(rest, sink);
+    }
+
+    /// The input is over: hands out what was waiting for more.
+    pub fn finish(&mut self, sink: &mut impl Sink) {
+        if !self.carry.is_empty() {
+            self.end_carry(sink);
+        }
+        self.reader.flush(sink);
+    }
+
+    /// Hands out events that wait for further lines, as they stand: for a log that is followed,
+    /// when nothing more came for a while.
+    pub fn flush(&mut self, sink: &mut impl Sink) {
+        self.reader.flush(sink);
+    }
+
+    /// Keeps an unfinished line, piece by piece if it is long already.
+    fn begin_carry(&mut self, rest: &[u8], sink: &mut impl Sink) {
+        let mut rest = rest;
+        while self.carry.len() + rest.len() > MAX_LINE + OVERLAP {
+            let room = MAX_LINE + OVERLAP - self.carry.len();
+            let (head, tail) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+            self.carry.extend_from_slice(head);
+            rest = tail;
+            self.long_piece(sink);
+        }
+        self.carry.extend_from_slice(rest);
+    }
+
+    /// `carry` is full: looks at its front and keeps its last part, which the next piece needs.
+    fn long_piece(&mut self, sink: &mut impl Sink) {
+        let carry = std::mem::take(&mut self.carry);
+        let from = self.long_from.unwrap_or(0);
+        let upto = carry.len().saturating_sub(OVERLAP);
+        let end = self.reader.piece(&carry, from, upto, self.lines + 1, self.bytes, sink);
+        // One overlap before the next piece's start, for what stands in front of a message.
+        let keep = upto.saturating_sub(OVERLAP);
+        self.bytes += u64::try_from(keep).unwrap_or(0);
+        self.long_from = Some(end.max(upto) - keep);
+        let mut carry = carry;
+        carry.drain(..keep);
+        self.carry = carry;
+    }
+
+    /// `carry` holds a line to its end.
+    fn end_carry(&mut self, sink: &mut impl Sink) {
+        let carry = std::mem::take(&mut self.carry);
+        if let Some(from) = self.long_from.take() {
+            self.lines += 1;
+            self.reader.piece(&carry, from, carry.len(), self.lines, self.bytes, sink);
+            self.bytes += u64::try_from(carry.len()).unwrap_or(0);
+        } else {
+            self.region(&carry, sink);
+        }
+        let mut carry = carry;
+        carry.clear();
+        self.carry = carry;
+    }
+
+    /// Looks at whole lines; only the last may lack its line feed.
+    fn region(&mut self, region: &[u8], sink: &mut impl Sink) {
+        let mut rest = region;
+        while !rest.is_empty() {
+            let next = if self.reader.wants_next_line() || self.sequence.is_some() {
+                0
+            } else {
+                match self.reader.anchors.find(rest, 0) {
+                    Some((_, at)) => {
+                        let before = rest.get(..at).unwrap_or_default();
+                        memchr::memrchr(b'\n', before).map_or(0, |at| at + 1)
+                    }
+                    None => rest.len(),
+                }
+            };
+            let (skipped, tail) = rest.split_at_checked(next).unwrap_or((rest, &[]));
+            self.skip(skipped);
+            if tail.is_empty() {
+                return;
+            }
+            let end = memchr::memchr(b'\n', tail).map_or(tail.len(), |at| at + 1);
+            let (line, tail) = tail.split_at_checked(end).unwrap_or((tail, &[]));
+            self.lines += 1;
+            self.line(line, sink);
+            self.bytes += u64::try_from(line.len()).unwrap_or(0);
+            rest = tail;
+        }
+    }
+
+    fn skip(&mut self, lines: &[u8]) {
+        let count = memchr::memchr_iter(b'\n', lines).count();
+        self.lines += u64::try_from(count).unwrap_or(0);
+        // Only the very last line of the input can lack its line feed.
+        if lines.last().is_some_and(|last| *last != b'\n') {
+            self.lines += 1;
+        }
+        self.bytes += u64::try_from(lines.len()).unwrap_or(0);
+    }
+
+    /// Looks at one line.
+    fn line(&mut self, line: &[u8], sink: &mut impl Sink) {
+        if line.len() > MAX_LINE {
+            self.long_line(line, sink);
+            return;
+        }
+        let line = text::trim_end(line);
+        self.count_records(line, sink);
+        let bare = text::trim_start(line);
+        if matches!(bare.first(), Some(b'{' | b'"' | b'}')) {
+            self.json(bare, sink);
+        } else if clean::needs_cleaning(line) {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            scratch.clear();
+            clean::clean(line, &mut scratch);
+            self.texts(&scratch, Stamp::default(), sink);
+            self.scratch = scratch;
+        } else {
+            self.reader.line(line, Stamp::default(), self.lines, self.bytes, sink);
+        }
+    }
+
+    /// A line in one piece that is too long: the same pieces as if it had come in chunks.
+    fn long_line(&mut self, line: &[u8], sink: &mut impl Sink) {
+        let mut start = 0;
+        let mut from = 0;
+        while line.len() - start > MAX_LINE + OVERLAP {
+            let piece = line.get(start..start + MAX_LINE + OVERLAP).unwrap_or_default();
+            let upto = MAX_LINE;
+            let end = self.reader.piece(piece, from, upto, self.lines, self.bytes, sink);
+            let keep = upto - OVERLAP;
+            from = end.max(upto) - keep;
+            start += keep;
+        }
+        let piece = line.get(start..).unwrap_or_default();
+        self.reader.piece(piece, from, piece.len(), self.lines, self.bytes, sink);
+    }
+
+    /// Several texts, one a line, of one record.
+    fn texts(&mut self, texts: &[u8], stamp: Stamp, sink: &mut impl Sink) {
+        let mut stamp = stamp;
+        for line in texts.split(|byte| *byte == b'\n') {
+            let line = text::trim_end(line);
+            if stamp.is_none() {
+                // The later lines of a record have the time of the first.
+                stamp = envelope::strip(line).stamp;
+            }
+            self.reader.line(line, stamp, self.lines, self.bytes, sink);
+        }
+    }
+
+    /// Notes the sequence number of a `/dev/kmsg` record and reports those that are missing.
+    fn count_records(&mut self, line: &[u8], sink: &mut impl Sink) {
+        if !line.first().is_some_and(u8::is_ascii_digit) {
+            // The fields after a record (" DEVICE=…") belong to it.
+            if !line.starts_with(b" ") {
+                self.sequence = None;
+            }
+            return;
+        }
+        let Some(head) = envelope::kmsg_head(line) else {
+            self.sequence = None;
+            return;
+        };
+        if let Some(last) = self.sequence
+            && let Some(missing) = head.sequence.checked_sub(last)
+            && missing > 1
+        {
+            let stamp = Stamp { monotonic_us: Some(head.monotonic_us), ..Stamp::default() };
+            let fact = Fact::RecordsLost { count: missing - 1 };
+            let text = line;
+            let boot = self.reader.boot();
+            sink.notice(&Notice { line: self.lines, boot, stamp, text, fact });
+        }
+        self.sequence = Some(head.sequence);
+    }
+
+    /// A line of JSON: `journalctl -o json`, `dmesg --json`, a container's log.
+    fn json(&mut self, line: &[u8], sink: &mut impl Sink) {
+        let mut stamp = std::mem::take(&mut self.json_stamp);
+        let mut message: Option<Value<'_>> = None;
+        let mut of_kernel = true;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        clean::walk_json(line, |token| match token {
+            Token::Pair(key, value) => match (key, value) {
+                (b"MESSAGE" | b"msg" | b"message" | b"log" | b"text" | b"line", _) => {
+                    message = Some(value);
+                }
+                (b"_TRANSPORT", Value::Text(transport)) => of_kernel = transport == b"kernel",
+                _ => json_time(key, value, &mut stamp),
+            },
+            Token::End => {
+                if let Some(value) = message.take() {
+                    decode(value, &mut scratch);
+                    if of_kernel {
+                        self.texts(&scratch, stamp, sink);
+                    }
+                }
+                stamp = Stamp::default();
+                of_kernel = true;
+            }
+        });
+        match message {
+            Some(value) => {
+                decode(value, &mut scratch);
+                if of_kernel {
+                    self.texts(&scratch, stamp, sink);
+                }
+            }
+            // The time of a record whose message stands on a line of its own.
+            None => self.json_stamp = stamp,
+        }
+        self.scratch = scratch;
+    }
+}
+
+/// The message of a JSON record as plain text.
+fn decode(value: Value<'_>, out: &mut Vec<u8>) {
+    out.clear();
+    let mut raw = Vec::new();
+    match value {
+        Value::Text(text) => clean::json_text(text, &mut raw),
+        Value::Numbers(numbers) => clean::json_bytes(numbers, &mut raw),
+        Value::Bare(_) => {}
+    }
+    clean::clean(&raw, out);
+}
+
+/// Takes a time out of a JSON record.
+fn json_time(key: &[u8], value: Value<'_>, stamp: &mut Stamp) {
+    let (Value::Text(raw) | Value::Bare(raw)) = value else { return };
+    match key {
+        b"time" | b"timestamp" | b"ts" | b"@timestamp" => {
+            if let Some((us, [])) = stamp::seconds(raw) {
+                stamp.monotonic_us = Some(us);
+            } else if let Some((clock, _)) = stamp::iso(raw) {
+                stamp.wall = Some(clock);
+            }
+        }
+        b"_SOURCE_MONOTONIC_TIMESTAMP" => {
+            stamp.monotonic_us = text::decimal(raw).map(|(us, ..)| us);
+        }
+        b"__MONOTONIC_TIMESTAMP" if stamp.monotonic_us.is_none() => {
+            stamp.monotonic_us = text::decimal(raw).map(|(us, ..)| us);
+        }
+        b"__REALTIME_TIMESTAMP" => {
+            if let Some((us, ..)) = text::decimal(raw)
+                && let Ok(part) = u32::try_from(us % 1_000_000)
+            {
+                stamp.wall = stamp::from_unix(us / 1_000_000, part);
+            }
+        }
+        _ => {}
+    }
+}

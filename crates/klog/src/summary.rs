@@ -1,0 +1,540 @@
+//! The sink that aggregates: who faulted how often and where, and what else the log says, in
+//! memory that does not grow with the log.
+
+use std::collections::BTreeMap;
+
+use peerway_core::address::{BusAddress, PciAddress, VendorDevice};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Class, Event};
+use crate::notice::{
+    Banner, BarState, Code, DomainRefusal, Fact, GpuError, Lost, Notice, Platform,
+};
+use crate::rows::{Occurrence, Region, Row, Rows};
+use crate::scan::Sink;
+
+/// Driver events kept: kinds times codes times devices.
+const MAX_DRIVER_EVENTS: usize = 4_096;
+/// Devices kept.
+const MAX_DEVICES: usize = 8_192;
+/// Boots kept.
+const MAX_BOOTS: usize = 256;
+/// Names kept per device or limit.
+const MAX_NAMES: usize = 8;
+/// Addresses kept per driver event.
+const MAX_ADDRESSES: usize = 16;
+/// Functions with a rate limit kept.
+const MAX_FUNCTIONS: usize = 64;
+/// Bytes kept of a text that is quoted.
+const MAX_TEXT: usize = 4_096;
+
+/// Aggregates what a [`crate::Scanner`] finds.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    rows: Rows,
+    events: u64,
+    classes: [u64; 3],
+    suppressed: u64,
+    suppressed_by: BTreeMap<String, (u64, bool)>,
+    records_lost: u64,
+    driver_events: BTreeMap<(&'static str, Code, Option<PciAddress>), DriverEvent>,
+    driver_events_unlisted: u64,
+    devices: BTreeMap<PciAddress, DeviceFacts>,
+    devices_unlisted: bool,
+    boots: Vec<Boot>,
+    platform: BTreeMap<Platform, Occurrence>,
+    banners: BTreeMap<Banner, Occurrence>,
+    refusals: BTreeMap<DomainRefusal, Occurrence>,
+    lost: BTreeMap<Lost, u64>,
+    stuck: u64,
+}
+
+/// Something that a driver, or the PCI core, logged about a device; many times, perhaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DriverEvent {
+    /// Kind, such as `xid`.
+    pub kind: String,
+    /// Code, such as the Xid's number or the stage that failed.
+    pub code: Option<String>,
+    /// The device.
+    pub device: Option<PciAddress>,
+    /// The other device that the line names: the provider, the port.
+    pub other: Option<PciAddress>,
+    /// How often.
+    pub count: u64,
+    /// Addresses in the lines, the first sixteen. They are the driver's or the GPU's own, not the
+    /// IOMMU's.
+    pub addresses: Vec<BusAddress>,
+    /// First time.
+    pub first: Occurrence,
+    /// Last time.
+    pub last: Occurrence,
+    /// The first message, as evidence.
+    pub text: String,
+}
+
+/// What the log says about a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceFacts {
+    /// Drivers (or bus and class names) that stood in front of it.
+    pub drivers: Vec<String>,
+    /// IOMMU group that it joined last.
+    pub group: Option<u32>,
+    /// Vendor and device number.
+    pub id: Option<VendorDevice>,
+    /// Class code, 24 bits.
+    pub class: Option<u32>,
+    /// BARs by number.
+    pub bars: BTreeMap<u8, BarFacts>,
+}
+
+/// What the log says about a BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BarFacts {
+    /// The last that was said.
+    pub state: BarState,
+    /// First address, while it has one.
+    pub start: Option<BusAddress>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+}
+
+/// One boot within the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Boot {
+    /// Its number.
+    pub boot: u32,
+    /// Release of the kernel, where the log has the line.
+    pub release: Option<String>,
+    /// Command line of the kernel, where the log has the line.
+    pub command_line: Option<String>,
+    /// Versions of NVIDIA's driver and whether each is the open flavour.
+    pub nvidia: Vec<(String, bool)>,
+}
+
+/// The aggregate as a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// IOMMU events in the log.
+    pub events: u64,
+    /// Of these, page faults.
+    pub translation_events: u64,
+    /// Of these, events about tables, queues, commands and requests.
+    pub structure_events: u64,
+    /// Of these, events of SEV-SNP's reverse map.
+    pub rmp_events: u64,
+    /// IOMMU events that rate limits kept out of the log.
+    pub suppressed: u64,
+    /// Rate limits by function: messages, and whether they were IOMMU events.
+    pub suppressed_by: BTreeMap<String, (u64, bool)>,
+    /// Records that `/dev/kmsg` had lost before they were read.
+    pub records_lost: u64,
+    /// The first event.
+    pub first: Option<Occurrence>,
+    /// The last event.
+    pub last: Option<Occurrence>,
+    /// Who, the most events first.
+    pub requesters: Vec<Row>,
+    /// Events of requesters beyond the number that is kept.
+    pub unlisted_events: u64,
+    /// What drivers logged.
+    pub driver_events: Vec<DriverEvent>,
+    /// Driver events beyond the number that is kept.
+    pub unlisted_driver_events: u64,
+    /// What the log says about devices.
+    pub devices: BTreeMap<PciAddress, DeviceFacts>,
+    /// There were more devices than are kept.
+    pub devices_truncated: bool,
+    /// Boots within the log.
+    pub boots: Vec<Boot>,
+    /// SEV, SNP, memory encryption: first time of each.
+    pub platform: BTreeMap<Platform, Occurrence>,
+    /// Boot lines of the IOMMU: first time of each.
+    pub banners: BTreeMap<Banner, Occurrence>,
+    /// Refused or changed domain types: first time of each.
+    pub domain_refusals: BTreeMap<DomainRefusal, Occurrence>,
+    /// Events lost in hardware, by how.
+    pub events_lost: BTreeMap<Lost, u64>,
+    /// How often the IOMMU did not complete its commands.
+    pub iommu_stuck: u64,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Summary {
+    /// Nothing seen yet.
+    pub fn new() -> Self {
+        Self::with_regions(Vec::new())
+    }
+
+    /// Nothing seen yet; events will be counted by the regions (BARs) that hold their addresses.
+    /// Regions must not overlap.
+    pub fn with_regions(regions: Vec<Region>) -> Self {
+        Self {
+            rows: Rows::new(regions),
+            events: 0,
+            classes: [0; 3],
+            suppressed: 0,
+            suppressed_by: BTreeMap::new(),
+            records_lost: 0,
+            driver_events: BTreeMap::new(),
+            driver_events_unlisted: 0,
+            devices: BTreeMap::new(),
+            devices_unlisted: false,
+            boots: Vec::new(),
+            platform: BTreeMap::new(),
+            banners: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            stuck: 0,
+        }
+    }
+
+    /// IOMMU events seen.
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// IOMMU events that rate limits kept out of the log.
+    pub const fn suppressed(&self) -> u64 {
+        self.suppressed
+    }
+
+    /// Everything, as a document.
+    pub fn report(&self) -> Report {
+        let [translation_events, structure_events, rmp_events] = self.classes;
+        let ends = self.rows.first_and_last();
+        Report {
+            events: self.events,
+            translation_events,
+            structure_events,
+            rmp_events,
+            suppressed: self.suppressed,
+            suppressed_by: self.suppressed_by.clone(),
+            records_lost: self.records_lost,
+            first: ends.map(|(first, _)| first.clone()),
+            last: ends.map(|(_, last)| last.clone()),
+            requesters: self.rows.rows(),
+            unlisted_events: self.rows.unlisted,
+            driver_events: self.driver_events.values().cloned().collect(),
+            unlisted_driver_events: self.driver_events_unlisted,
+            devices: self.devices.clone(),
+            devices_truncated: self.devices_unlisted,
+            boots: self.boots.clone(),
+            platform: self.platform.clone(),
+            banners: self.banners.clone(),
+            domain_refusals: self.refusals.clone(),
+            events_lost: self.lost.clone(),
+            iommu_stuck: self.stuck,
+        }
+    }
+
+    /// Whether there were more requesters than are listed.
+    pub const fn is_truncated(&self) -> bool {
+        self.rows.is_truncated()
+    }
+
+    /// Adds what a later part of the same log gave, which begins after `lines` lines and `boots`
+    /// boots (highest number so far plus what the part's own numbers start at).
+    pub fn append(&mut self, later: &Self, lines: u64, boots: u32) {
+        let shift = |at: &Occurrence| Occurrence {
+            line: at.line + lines,
+            boot: at.boot + boots,
+            stamp: at.stamp,
+        };
+        self.rows.append(&later.rows, shift);
+        self.events += later.events;
+        for (mine, theirs) in self.classes.iter_mut().zip(later.classes) {
+            *mine += theirs;
+        }
+        self.suppressed += later.suppressed;
+        self.records_lost += later.records_lost;
+        self.stuck += later.stuck;
+        self.driver_events_unlisted += later.driver_events_unlisted;
+        self.devices_unlisted |= later.devices_unlisted;
+        for (function, (count, of_iommu)) in &later.suppressed_by {
+            self.suppress(function, *count, *of_iommu);
+        }
+        for (how, count) in &later.lost {
+            *self.lost.entry(*how).or_default() += count;
+        }
+        for (key, theirs) in &later.driver_events {
+            self.append_driver_event(*key, theirs, shift);
+        }
+        for (device, theirs) in &later.devices {
+            if let Some(mine) = device_facts(&mut self.devices, &mut self.devices_unlisted, *device)
+            {
+                theirs.drivers.iter().for_each(|driver| keep_name(&mut mine.drivers, driver));
+                mine.group = theirs.group.or(mine.group);
+                mine.id = theirs.id.or(mine.id);
+                mine.class = theirs.class.or(mine.class);
+                mine.bars.extend(&theirs.bars);
+            }
+        }
+        for (state, at) in &later.platform {
+            self.platform.entry(*state).or_insert_with(|| shift(at));
+        }
+        for (banner, at) in &later.banners {
+            self.banners.entry(*banner).or_insert_with(|| shift(at));
+        }
+        for (why, at) in &later.refusals {
+            self.refusals.entry(*why).or_insert_with(|| shift(at));
+        }
+        for theirs in &later.boots {
+            let Some(mine) = self.boot(theirs.boot + boots) else { continue };
+            if theirs.release.is_some() {
+                mine.release.clone_from(&theirs.release);
+            }
+            if theirs.command_line.is_some() {
+                mine.command_line.clone_from(&theirs.command_line);
+            }
+            for version in &theirs.nvidia {
+                if !mine.nvidia.contains(version) && mine.nvidia.len() < MAX_NAMES {
+                    mine.nvidia.push(version.clone());
+                }
+            }
+        }
+    }
+
+    fn append_driver_event(
+        &mut self,
+        key: (&'static str, Code, Option<PciAddress>),
+        theirs: &DriverEvent,
+        shift: impl Fn(&Occurrence) -> Occurrence,
+    ) {
+        if let Some(mine) = self.driver_events.get_mut(&key) {
+            mine.count += theirs.count;
+            mine.last = shift(&theirs.last);
+            mine.other = mine.other.or(theirs.other);
+            theirs.addresses.iter().for_each(|address| keep_address(mine, *address));
+        } else if self.driver_events.len() < MAX_DRIVER_EVENTS {
+            let (first, last) = (shift(&theirs.first), shift(&theirs.last));
+            self.driver_events.insert(key, DriverEvent { first, last, ..theirs.clone() });
+        } else {
+            self.driver_events_unlisted += theirs.count;
+        }
+    }
+
+    fn boot(&mut self, number: u32) -> Option<&mut Boot> {
+        let at = match self.boots.iter().position(|boot| boot.boot == number) {
+            Some(at) => at,
+            None if self.boots.len() < MAX_BOOTS => {
+                self.boots.push(Boot { boot: number, ..Boot::default() });
+                self.boots.len() - 1
+            }
+            None => return None,
+        };
+        self.boots.get_mut(at)
+    }
+
+    fn suppress(&mut self, function: &str, count: u64, of_iommu: bool) {
+        if let Some((sum, _)) = self.suppressed_by.get_mut(function) {
+            *sum = sum.saturating_add(count);
+        } else if self.suppressed_by.len() < MAX_FUNCTIONS {
+            self.suppressed_by.insert(function.to_owned(), (count, of_iommu));
+        }
+    }
+
+    fn driver_event(&mut self, notice: &Notice<'_>) {
+        let fact = &notice.fact;
+        let key = (fact.kind(), fact.code(), fact.device());
+        // Several lines of one error count once.
+        let counted = match fact {
+            Fact::Sxid { fatal, .. } => u64::from(fatal.is_some()),
+            Fact::Gpu { what: GpuError::MmuFaultAddress, .. } => 0,
+            _ => 1,
+        };
+        let key = match fact {
+            Fact::Gpu { what: GpuError::MmuFaultAddress, device, .. } => {
+                (fact.kind(), Code::Word(GpuError::MmuFault.as_str()), *device)
+            }
+            _ => key,
+        };
+        let (other, address) = match fact {
+            Fact::PeerDma { provider, .. } => (*provider, None),
+            Fact::Xid { address, .. }
+            | Fact::Nvidia { address, .. }
+            | Fact::Gpu { address, .. } => (None, *address),
+            Fact::Bar { start, .. } => (None, *start),
+            _ => (None, None),
+        };
+        let at = Occurrence { line: notice.line, boot: notice.boot, stamp: notice.stamp };
+        if let Some(seen) = self.driver_events.get_mut(&key) {
+            seen.count += counted;
+            seen.last = at;
+            seen.other = seen.other.or(other);
+            address.into_iter().for_each(|address| keep_address(seen, address));
+            return;
+        }
+        if self.driver_events.len() >= MAX_DRIVER_EVENTS {
+            self.driver_events_unlisted += counted;
+            return;
+        }
+        let (kind, code, device) = key;
+        let code = match code {
+            Code::None => None,
+            Code::Word(_) | Code::Number(_) | Code::Pair(..) => Some(code.to_string()),
+        };
+        self.driver_events.insert(
+            key,
+            DriverEvent {
+                kind: kind.to_owned(),
+                code,
+                device,
+                other,
+                count: counted,
+                addresses: address.into_iter().collect(),
+                first: at.clone(),
+                last: at,
+                text: quoted(notice.text),
+            },
+        );
+    }
+
+    fn device(&mut self, notice: &Notice<'_>) {
+        let Some(device) = notice.fact.device() else { return };
+        let facts = device_facts(&mut self.devices, &mut self.devices_unlisted, device);
+        let Some(facts) = facts else { return };
+        match notice.fact {
+            Fact::GroupJoined { driver, group, .. } => {
+                facts.group = Some(group);
+                driver.into_iter().for_each(|driver| keep_name(&mut facts.drivers, driver));
+            }
+            Fact::DeviceFound { id, class, .. } => {
+                facts.id = Some(id);
+                facts.class = Some(class);
+            }
+            Fact::Bar { index, state, start, size, .. } => {
+                facts.bars.insert(index, BarFacts { state, start, size });
+            }
+            Fact::DriverSeen { driver, .. } | Fact::Gpu { driver, .. } => {
+                keep_name(&mut facts.drivers, driver);
+            }
+            Fact::DeviceState { driver: Some(driver), .. } => {
+                keep_name(&mut facts.drivers, driver);
+            }
+            Fact::Xid { .. }
+            | Fact::NvidiaInitFailed { .. }
+            | Fact::NvidiaInit { .. }
+            | Fact::Nvidia { .. } => keep_name(&mut facts.drivers, "nvidia"),
+            _ => {}
+        }
+    }
+}
+
+fn device_facts<'a>(
+    devices: &'a mut BTreeMap<PciAddress, DeviceFacts>,
+    truncated: &mut bool,
+    device: PciAddress,
+) -> Option<&'a mut DeviceFacts> {
+    if devices.len() >= MAX_DEVICES && !devices.contains_key(&device) {
+        *truncated = true;
+        return None;
+    }
+    Some(devices.entry(device).or_default())
+}
+
+fn keep_name(names: &mut Vec<String>, name: &str) {
+    if names.len() < MAX_NAMES && !names.iter().any(|known| known == name) {
+        names.push(name.to_owned());
+    }
+}
+
+fn keep_address(event: &mut DriverEvent, address: BusAddress) {
+    if event.addresses.len() < MAX_ADDRESSES && !event.addresses.contains(&address) {
+        event.addresses.push(address);
+    }
+}
+
+fn quoted(text: &[u8]) -> String {
+    String::from_utf8_lossy(text.get(..MAX_TEXT).unwrap_or(text)).into_owned()
+}
+
+impl Sink for Summary {
+    #[inline]
+    fn event(&mut self, event: &Event<'_>) {
+        self.events += 1;
+        let [translation, structure, rmp] = &mut self.classes;
+        *match event.class() {
+            Class::Translation => translation,
+            Class::Structure => structure,
+            Class::Rmp => rmp,
+        } += 1;
+        self.rows.add(event);
+    }
+
+    fn notice(&mut self, notice: &Notice<'_>) {
+        self.device(notice);
+        let at = || Occurrence { line: notice.line, boot: notice.boot, stamp: notice.stamp };
+        match notice.fact {
+            Fact::Suppressed { function, count, iommu_events } => {
+                if iommu_events {
+                    self.suppressed = self.suppressed.saturating_add(count);
+                }
+                self.suppress(function, count, iommu_events);
+            }
+            Fact::EventsLost(how) => *self.lost.entry(how).or_default() += 1,
+            Fact::IommuStuck => self.stuck += 1,
+            Fact::RecordsLost { count } => {
+                self.records_lost = self.records_lost.saturating_add(count);
+            }
+            Fact::Banner(banner) => {
+                self.banners.entry(banner).or_insert_with(at);
+            }
+            Fact::DomainRefused { why, device } => {
+                self.refusals.entry(why).or_insert_with(at);
+                if device.is_some() {
+                    self.driver_event(notice);
+                }
+            }
+            Fact::Platform { state, device } => {
+                self.platform.entry(state).or_insert_with(at);
+                if device.is_some() {
+                    self.driver_event(notice);
+                }
+            }
+            Fact::Boot { release } => {
+                let release = release.to_owned();
+                if let Some(boot) = self.boot(notice.boot) {
+                    boot.release = Some(release);
+                }
+            }
+            Fact::CommandLine { parameters } => {
+                let parameters = quoted(parameters.as_bytes());
+                if let Some(boot) = self.boot(notice.boot) {
+                    boot.command_line.get_or_insert(parameters);
+                }
+            }
+            Fact::NvidiaDriver { version, open } => {
+                let seen = (version.to_owned(), open);
+                if let Some(boot) = self.boot(notice.boot)
+                    && !boot.nvidia.contains(&seen)
+                    && boot.nvidia.len() < MAX_NAMES
+                {
+                    boot.nvidia.push(seen);
+                }
+            }
+            Fact::GroupJoined { .. }
+            | Fact::GroupLeft { .. }
+            | Fact::DeviceFound { .. }
+            | Fact::DriverSeen { .. } => {}
+            Fact::Bar { state: BarState::Found | BarState::Assigned, .. } => {}
+            Fact::Bar { .. }
+            | Fact::PeerDma { .. }
+            | Fact::Acs { .. }
+            | Fact::PcieError { .. }
+            | Fact::DeviceState { .. }
+            | Fact::Xid { .. }
+            | Fact::Sxid { .. }
+            | Fact::NvidiaInit { .. }
+            | Fact::NvidiaInitFailed { .. }
+            | Fact::Nvidia { .. }
+            | Fact::Gpu { .. } => self.driver_event(notice),
+        }
+    }
+}
