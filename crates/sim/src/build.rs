@@ -63,14 +63,13 @@ pub enum Iommu {
 
 impl Iommu {
     /// AMD-Vi of EPYC 9004 with SNP switched on in firmware.
-    pub const AMD_SNP: Self = Self::Amd { efr: 0xa5c7_f77e_f22a_46fa | 1 << 63, efr2: 0x1_0000 };
+    pub const AMD_SNP: Self = Self::Amd { efr: 0xa5bf_7320_a229_4aee, efr2: 0x1d };
     /// AMD-Vi of EPYC 9004 without SNP.
-    pub const AMD: Self = Self::Amd { efr: 0x25c7_f77e_f22a_46fa, efr2: 0x1_0000 };
+    pub const AMD: Self = Self::Amd { efr: 0x25bf_7320_a229_4aee, efr2: 0x1d };
     /// AMD-Vi of EPYC 9005 with SNP, and untranslated entries allowed under it (EFR2 bit 13).
-    pub const AMD_SNP_MODE_ZERO: Self =
-        Self::Amd { efr: 0xa5c7_f77e_f22a_46fa | 1 << 63, efr2: 0x1_2000 };
+    pub const AMD_SNP_MODE_ZERO: Self = Self::Amd { efr: 0xa5bf_7320_a229_4aee, efr2: 0x201d };
     /// VT-d of a fourth-generation Xeon: pass-through, scalable mode.
-    pub const INTEL: Self = Self::Intel { cap: 0x19ed_008c_40f0_466a, ecap: 0x3e_e9f8_6f05_0df4 };
+    pub const INTEL: Self = Self::Intel { cap: 0x19ed_008c_4078_0c66, ecap: 0x3_ee9e_86f0_50df };
 }
 
 /// NVIDIA's kernel driver.
@@ -148,6 +147,8 @@ pub struct HostBuilder {
     dmi: Vec<(&'static str, String)>,
     firmware_tables: bool,
     host_bridges: bool,
+    host_bridge: Option<(u16, u16)>,
+    readable_config: u64,
     roots: Vec<RootBus>,
     entries: Vec<Entry>,
     tenants: Vec<Tenant>,
@@ -175,6 +176,8 @@ impl HostBuilder {
             dmi: Vec::new(),
             firmware_tables: false,
             host_bridges: true,
+            host_bridge: None,
+            readable_config: 4096,
             roots: Vec::new(),
             entries: Vec::new(),
             tenants: Vec::new(),
@@ -239,6 +242,18 @@ impl HostBuilder {
     /// Without functions for host bridges and IOMMUs, as guests show them.
     pub fn bare_root_buses(&mut self) -> &mut Self {
         self.host_bridges = false;
+        self
+    }
+
+    /// Vendor and device number of the host bridges, where they are not the processor's usual.
+    pub fn host_bridge(&mut self, vendor: u16, device: u16) -> &mut Self {
+        self.host_bridge = Some((vendor, device));
+        self
+    }
+
+    /// As a reader without privilege sees it: 64 bytes of configuration space.
+    pub fn unprivileged(&mut self) -> &mut Self {
+        self.readable_config = 64;
         self
     }
 

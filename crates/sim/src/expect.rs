@@ -2,6 +2,8 @@
 
 use peerway_core::address::PciAddress;
 
+use crate::build::HostBuilder;
+
 /// Verdict on one ordered pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
@@ -36,22 +38,66 @@ pub struct Expectation {
     pub to: PciAddress,
     /// The verdict.
     pub verdict: Verdict,
-    /// Code of the finding that must stand among the pair's, where one is certain to.
+    /// Code of a finding that must stand among the pair's, where the host makes one certain.
     pub code: Option<&'static str>,
 }
 
-/// The same verdict for every ordered pair within a set.
-pub fn all_pairs(devices: &[PciAddress], verdict: Verdict) -> Vec<Expectation> {
-    pairs(devices, devices, verdict)
+/// A host with the right answers beside it.
+#[derive(Clone, Debug)]
+pub struct ExpectedHost {
+    /// Its name, unique among [`crate::hosts::all`].
+    pub name: &'static str,
+    /// Its description.
+    pub builder: HostBuilder,
+    /// One entry for every ordered pair of GPUs of one tenant.
+    pub expectations: Vec<Expectation>,
 }
 
-/// The same verdict from each device of one set to each other device of another.
-pub fn pairs(from: &[PciAddress], to: &[PciAddress], verdict: Verdict) -> Vec<Expectation> {
-    let mut all = Vec::new();
-    for &from in from {
-        for &to in to.iter().filter(|to| **to != from) {
-            all.push(Expectation { from, to, verdict, code: None });
-        }
+impl ExpectedHost {
+    /// A host about whose pairs nothing is said yet.
+    pub fn new(name: &'static str, builder: HostBuilder) -> Self {
+        Self { name, builder, expectations: Vec::new() }
     }
-    all
+
+    /// The same verdict for every ordered pair within a set.
+    #[must_use]
+    pub fn all(
+        self,
+        devices: &[PciAddress],
+        verdict: Verdict,
+        code: impl Into<Option<&'static str>>,
+    ) -> Self {
+        self.pairs(devices, devices, verdict, code)
+    }
+
+    /// The same verdict from each device of one set to each other device of another.
+    #[must_use]
+    pub fn pairs(
+        mut self,
+        from: &[PciAddress],
+        to: &[PciAddress],
+        verdict: Verdict,
+        code: impl Into<Option<&'static str>>,
+    ) -> Self {
+        let code = code.into();
+        for &from in from {
+            for &to in to.iter().filter(|to| **to != from) {
+                self.expectations.push(Expectation { from, to, verdict, code });
+            }
+        }
+        self
+    }
+
+    /// The same verdict in both directions between two sets.
+    #[must_use]
+    pub fn between(
+        self,
+        one: &[PciAddress],
+        other: &[PciAddress],
+        verdict: Verdict,
+        code: impl Into<Option<&'static str>>,
+    ) -> Self {
+        let code = code.into();
+        self.pairs(one, other, verdict, code).pairs(other, one, verdict, code)
+    }
 }

@@ -5,6 +5,7 @@
 //! [`hosts::all`] gives the hosts that tests run over, each with the verdict that is right for
 //! each pair.
 
+pub mod benchmark;
 pub mod build;
 pub mod expect;
 pub mod hosts;

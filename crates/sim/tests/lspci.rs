@@ -42,6 +42,9 @@ fn rendered(tree: &Tree) -> BTreeMap<PciAddress, Seen> {
             .and_then(|bytes| String::from_utf8(bytes).unwrap().trim().parse().ok());
         let resource = String::from_utf8(read("resource").unwrap()).unwrap();
         let apertures = resource.lines().take(6).filter_map(aperture).collect();
+        // What does not answer, or may not be read, has no capabilities to compare.
+        let open = config.len() >= 256 && config[0..4] != [0xff; 4];
+        let width = width.filter(|_| open);
         let seen = Seen { acs_control: acs_control(&config), width, apertures };
         all.insert(address.parse().unwrap(), seen);
     });
@@ -50,8 +53,8 @@ fn rendered(tree: &Tree) -> BTreeMap<PciAddress, Seen> {
 
 fn sparse(tree: &Tree, path: &str) -> Vec<u8> {
     let id = tree.find(0, path, true).unwrap();
-    let Some(Node::Sparse { parts, .. }) = tree.node(id) else { panic!("{path}") };
-    let mut bytes = vec![0; 4096];
+    let Some(Node::Sparse { readable, parts, .. }) = tree.node(id) else { panic!("{path}") };
+    let mut bytes = vec![0; usize::try_from(*readable).unwrap()];
     for (offset, part) in parts {
         let start = usize::try_from(*offset).unwrap();
         bytes[start..start + part.len()].copy_from_slice(part);
@@ -79,10 +82,25 @@ fn acs_control(config: &[u8]) -> Option<u16> {
     None
 }
 
+/// Thousands of small files take their time; the program opens only these.
+fn what_lspci_reads(tree: &Tree) -> Tree {
+    let names = ["vendor", "device", "class", "irq", "resource", "config", "revision", "numa_node"];
+    let mut part = Tree::default();
+    walk(tree, &mut |path, node| {
+        let name = path.rsplit('/').next().unwrap();
+        let link = path.starts_with("/sys/bus/pci/devices/");
+        let file = path.starts_with("/sys/devices/pci") && names.contains(&name);
+        if link || file && !matches!(node, Node::Directory(_)) {
+            part.add(path, node.clone()).unwrap();
+        }
+    });
+    part
+}
+
 #[expect(clippy::disallowed_methods, reason = "the program that this test is about")]
 fn lspci(tree: &Tree) -> BTreeMap<PciAddress, Seen> {
     let directory = tempfile::tempdir().unwrap();
-    write_tree(tree, directory.path()).unwrap();
+    write_tree(&what_lspci_reads(tree), directory.path()).unwrap();
     let path = directory.path().join("sys/bus/pci");
     let output = Command::new("lspci")
         .args(["-D", "-n", "-vv", "-O"])
@@ -91,7 +109,6 @@ fn lspci(tree: &Tree) -> BTreeMap<PciAddress, Seen> {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(!text.contains("<access denied>") && !text.contains("<unassigned>"));
     text.split("\n\n").filter(|block| !block.trim().is_empty()).map(block).collect()
 }
 
@@ -138,8 +155,8 @@ fn check(tree: &Tree) {
 }
 
 #[test]
-fn named_hosts() {
-    for name in peerway_sim::NAMES {
-        check(&peerway_sim::host(name).unwrap().unwrap());
+fn lspci_agrees_about_every_host() {
+    for host in peerway_sim::hosts::all() {
+        check(&host.builder.tree().unwrap());
     }
 }

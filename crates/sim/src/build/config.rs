@@ -189,13 +189,17 @@ impl ConfigSpace {
     }
 
     /// As a node that holds the recorded parts: the header with the standard capabilities, and
-    /// the extended ones.
-    pub(super) fn into_node(self) -> Node {
-        let part = |range: std::ops::Range<usize>| self.bytes.get(range).unwrap_or_default();
-        let mut parts = vec![(0, part(0..STANDARD_END.next_multiple_of(32)).to_vec())];
+    /// the extended ones, as far as the reader may see.
+    pub(super) fn into_node(self, readable: u64) -> Node {
+        let limit = usize::try_from(readable).unwrap_or(SIZE);
+        let part = |start: usize, end: usize| {
+            let bytes = self.bytes.get(start..end.min(limit)).unwrap_or_default();
+            (u64::try_from(start).unwrap_or(0), bytes.to_vec())
+        };
         let end = (self.end + 4).next_multiple_of(32).min(SIZE);
-        parts.push((0x100, part(EXTENDED..end).to_vec()));
-        Node::Sparse { size: 4096, readable: 4096, parts }
+        let mut parts = vec![part(0, STANDARD_END.next_multiple_of(32)), part(EXTENDED, end)];
+        parts.retain(|(_, bytes)| !bytes.is_empty());
+        Node::Sparse { size: 4096, readable, parts }
     }
 
     fn put8(&mut self, at: usize, value: u8) {

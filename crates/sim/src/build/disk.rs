@@ -17,7 +17,9 @@ pub fn write_tree(tree: &Tree, directory: &Path) -> std::io::Result<()> {
             result = match node {
                 Node::Directory(_) => std::fs::create_dir_all(&place),
                 Node::File(bytes) => std::fs::write(&place, bytes),
-                Node::Sparse { size, parts, .. } => std::fs::write(&place, filled(*size, parts)),
+                Node::Sparse { readable, parts, .. } => {
+                    std::fs::write(&place, filled(*readable, parts))
+                }
                 Node::Link(target) => std::os::unix::fs::symlink(target, &place),
                 Node::Fails(_) | Node::Hangs => Ok(()),
             };
@@ -26,8 +28,9 @@ pub fn write_tree(tree: &Tree, directory: &Path) -> std::io::Result<()> {
     result
 }
 
-fn filled(size: u64, parts: &[(u64, Vec<u8>)]) -> Vec<u8> {
-    let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+/// A reader without privilege gets the first part of a file only: so long is it here.
+fn filled(readable: u64, parts: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(readable).unwrap_or(0)];
     for (offset, part) in parts {
         let start = usize::try_from(*offset).unwrap_or(usize::MAX);
         let place = start.checked_add(part.len()).and_then(|end| bytes.get_mut(start..end));

@@ -139,15 +139,19 @@ impl Work<'_> {
         if !self.host.host_bridges {
             return;
         }
-        let arm = self.host.cpu.vendor == "ARM";
-        let mut functions = match (self.host.cpu.vendor, self.host.iommu) {
-            ("AuthenticAMD", Iommu::Off) => vec![Function::of(&AMD_BRIDGE)],
-            ("AuthenticAMD", _) => {
-                vec![Function::of(&AMD_BRIDGE), Function::of(&AMD_IOMMU).at(0, 2)]
-            }
-            _ => vec![Function::of(if arm { &ARM_BRIDGE } else { &INTEL_BRIDGE })],
+        let mut bridge = match self.host.cpu.vendor {
+            "AuthenticAMD" => AMD_BRIDGE,
+            "ARM" => ARM_BRIDGE,
+            _ => INTEL_BRIDGE,
         };
-        for function in functions.drain(..) {
+        if let Some((vendor, device)) = self.host.host_bridge {
+            bridge = Model { vendor, device, subsystem: (vendor, device), ..bridge };
+        }
+        let mut functions = vec![Function::of(&bridge)];
+        if matches!(self.host.iommu, Iommu::Amd { .. }) {
+            functions.push(Function::of(&AMD_IOMMU).at(0, 2));
+        }
+        for function in functions {
             let address = address(root.domain, root.bus, function.device, function.function);
             self.push(address, path, index, Kind::Function(Box::new(function)), false);
         }

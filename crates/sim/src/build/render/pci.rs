@@ -47,7 +47,7 @@ pub(super) fn render(host: &HostBuilder, placed: &[Placed], files: &mut Files) {
 
 fn function(host: &HostBuilder, one: &Placed, files: &mut Files) {
     let (identity, config) = match &one.kind {
-        Kind::Port(port) => (Identity::of_port(port), port_config(one, port)),
+        Kind::Port(port) => (Identity::of_port(port), port_config(host, one, port)),
         Kind::Function(function) => {
             (Identity::of_function(function), function_config(host, one, function))
         }
@@ -224,7 +224,7 @@ fn header(one: &Placed, identity: &Identity, bridge: bool) -> Header {
     }
 }
 
-fn port_config(one: &Placed, port: &Port) -> Node {
+fn port_config(host: &HostBuilder, one: &Placed, port: &Port) -> Node {
     let mut space = ConfigSpace::new(header(one, &Identity::of_port(port), true), false);
     space.bridge(BridgeNumbers {
         primary: one.address.bus(),
@@ -242,7 +242,7 @@ fn port_config(one: &Placed, port: &Port) -> Node {
     if let Some(acs) = port.acs {
         space.acs(acs);
     }
-    space.into_node()
+    space.into_node(host.readable_config)
 }
 
 fn function_config(host: &HostBuilder, one: &Placed, function: &Function) -> Node {
@@ -285,7 +285,7 @@ fn function_config(host: &HostBuilder, one: &Placed, function: &Function) -> Nod
         }
         None => space.without_express(),
     }
-    space.into_node()
+    space.into_node(host.readable_config)
 }
 
 /// Functions of one device that cannot reach each other say so with an empty ACS capability.

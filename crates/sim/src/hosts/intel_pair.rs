@@ -1,0 +1,49 @@
+//! A two-socket Xeon with two L40S on root ports of two host bridges, kernel 6.12, VT-d on.
+//!
+//! | host | from, to | verdict |
+//! |---|---|---|
+//! | `intel-translated` | both ways | broken: raw addresses under translation |
+//! | `intel-identity` | both ways | works |
+//! | `intel-mixed` | identity → translated | works: the requester's own group decides |
+//! | | translated → identity | broken |
+
+use peerway_core::address::PciAddress;
+
+use super::on_root_ports;
+use crate::build::function::{Function, XEON_ROOT_PORT};
+use crate::build::model::L40S;
+use crate::build::{HostBuilder, Iommu, NvidiaFlavour, cpu, kernels};
+use crate::expect::{ExpectedHost, Verdict};
+
+pub(super) fn expected() -> Vec<ExpectedHost> {
+    let (translated, gpus) = host("intel-translated", ["DMA-FQ"; 2]);
+    let (identity, _) = host("intel-identity", ["identity"; 2]);
+    let (mixed, _) = host("intel-mixed", ["identity", "DMA-FQ"]);
+    let (first, second) = gpus.split_at(1);
+    vec![
+        ExpectedHost::new("intel-translated", translated).all(&gpus, Verdict::Broken, "PW0201"),
+        ExpectedHost::new("intel-identity", identity).all(&gpus, Verdict::Works, None),
+        ExpectedHost::new("intel-mixed", mixed).pairs(first, second, Verdict::Works, None).pairs(
+            second,
+            first,
+            Verdict::Broken,
+            "PW0201",
+        ),
+    ]
+}
+
+fn host(name: &str, domains: [&'static str; 2]) -> (HostBuilder, Vec<PciAddress>) {
+    let mut host = HostBuilder::new(name, kernels::DEBIAN_6_12, cpu::XEON_8480);
+    host.iommu(Iommu::INTEL, "DMA-FQ")
+        .command_line("root=/dev/nvme0n1p2 ro intel_iommu=on")
+        .nvidia("570.195.03", NvidiaFlavour::Open)
+        .firmware_tables();
+    let slot = |host: &mut HostBuilder, bus, domain| {
+        let gpu = Function::of(&L40S).driver("nvidia").domain(domain);
+        on_root_ports(host, XEON_ROOT_PORT, &[bus], &gpu)
+    };
+    let [first, second] = domains;
+    let mut gpus = slot(&mut host, 0x15, first);
+    gpus.extend(slot(&mut host, 0x97, second));
+    (host, gpus)
+}
