@@ -26,6 +26,7 @@ pub(crate) fn dispatch(args: &[OsString]) -> Option<ExitCode> {
         "--be-mapped" => Some(hold(None, false)),
         "--scan" => Some(print_scan(&path())),
         "--parent" => Some(parent(&path())),
+        "--pass" => Some(ExitCode::SUCCESS),
         _ => None,
     }
 }
@@ -153,9 +154,24 @@ pub(crate) fn stage() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let program = dir.path().join("program");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    settle(|| command(&program, "--pass", Path::new("/"), None).status());
     let held = dir.path().join("held");
     write(&held, "held\n");
     (dir, program, held)
+}
+
+/// A file that was just written cannot be executed while a process that another test is about to
+/// start still has it open; that passes.
+pub(crate) fn settle<T>(mut start: impl FnMut() -> std::io::Result<T>) -> T {
+    loop {
+        match start() {
+            Ok(started) => return started,
+            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => panic!("cannot start: {e}"),
+        }
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test makes its own files")]

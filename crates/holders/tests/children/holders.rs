@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Failed;
 use peerway_holders::{
     Collected, Environment, HolderList, NodeKind, Pattern, Patterns, Process, ScanChild,
-    ScanOptions,
+    ScanOptions, SpawnError,
 };
 use peerway_walls::{Capability, Standing, Wall};
 
@@ -154,8 +154,12 @@ fn check_odd_child(script: &str, deadline: Duration, expected: &str) {
     let program = dir.path().join("script");
     actors::write(&program, &format!("#!/bin/sh\n{script}\n"));
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let start = || match ScanChild::spawn_program(Some(&program), &options(&held)) {
+        Err(SpawnError::Start { source, .. }) => Err(source),
+        other => Ok(other.unwrap()),
+    };
+    let child = actors::settle(start);
     let begun = Instant::now();
-    let child = ScanChild::spawn_program(Some(&program), &options(&held)).unwrap();
     let found = child.collect(begun + deadline);
     assert!(begun.elapsed() < deadline + Duration::from_secs(5), "{:?}", begun.elapsed());
     let gap = found.gap.unwrap_or_default();

@@ -81,5 +81,16 @@ pub(crate) fn program_for_all(dir: &Path) -> OsString {
     let copy = dir.join("program");
     fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    // It cannot be executed while a process that another test is about to start still has it open.
+    let busy = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ExecutableFileBusy;
+    while let Err(e) = program_runs(&copy) {
+        assert!(busy(&e), "cannot start {}: {e}", copy.display());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     copy.into_os_string()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test starts itself again")]
+fn program_runs(program: &Path) -> std::io::Result<()> {
+    std::process::Command::new(program).arg("--list").output().map(drop)
 }

@@ -9,7 +9,9 @@ use std::sync::mpsc;
 use peerway_walls::{Capability, MountPolicy, Plan, Report, Wall};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use seccompiler::{SeccompAction, SeccompFilter};
+use seccompiler::{
+    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 
 use crate::attempts::{ATTEMPTS, Prey};
 use crate::raw;
@@ -34,10 +36,14 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
     let dir = PathBuf::from(&args[0]);
     let has = |option: &str| args[1..].iter().any(|a| a == option);
     if has("--lack-landlock") {
-        take_away(libc::SYS_landlock_create_ruleset, Errno::NOSYS);
+        take_away(libc::SYS_landlock_create_ruleset, None, Errno::NOSYS);
     }
     if has("--lack-mounts") {
-        take_away(libc::SYS_unshare, Errno::PERM);
+        take_away(libc::SYS_unshare, None, Errno::PERM);
+    }
+    if has("--lack-filter") {
+        // PR_GET_SECCOMP, by which the library asks.
+        take_away(libc::SYS_prctl, Some(21), Errno::INVAL);
     }
     let (parked, wake) = mpsc::channel::<()>();
     let second = has("--second-thread").then(|| std::thread::spawn(move || wake.recv()));
@@ -61,6 +67,9 @@ fn run(dir: &Path, victim: &Child, has: &dyn Fn(&str) -> bool) -> String {
             Ok(report) => describe(&report, &mut out),
             Err(e) => return format!("error\t{e}\n"),
         }
+    }
+    if has("--report-only") {
+        return out;
     }
     if has("--abort") {
         std::process::abort();
@@ -173,10 +182,14 @@ fn sleeper() -> Child {
     command.spawn().unwrap()
 }
 
-/// Makes the kernel look as if it lacked a call.
-fn take_away(call: i64, answer: Errno) {
+/// Makes the kernel look as if it lacked a call, or one of its commands (the first argument).
+fn take_away(call: i64, command: Option<u64>, answer: Errno) {
     let answer = SeccompAction::Errno(answer.raw_os_error().unsigned_abs());
-    let calls = [(call, Vec::new())].into_iter().collect();
+    let rule = |command| {
+        let is_it = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, command);
+        SeccompRule::new(vec![is_it.unwrap()]).unwrap()
+    };
+    let calls = [(call, command.map(rule).into_iter().collect())].into_iter().collect();
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter = SeccompFilter::new(calls, SeccompAction::Allow, answer, arch).unwrap();
     let program: seccompiler::BpfProgram = filter.try_into().unwrap();

@@ -205,3 +205,16 @@ pub(crate) fn an_abort_still_aborts() -> Result<(), Failed> {
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
     Ok(())
 }
+
+/// Without the filter the other walls stand, and what they leave open is said.
+pub(crate) fn a_missing_filter_is_said() -> Result<(), Failed> {
+    let dir = prepare();
+    let outcomes = outcomes(&run(dir.path(), User::Same, &["--lack-filter", "--report-only"]));
+    let report: Report = serde_json::from_str(&outcomes["report"]).unwrap();
+    assert!(is_missing(&report, Wall::SystemCalls) && !report.is_whole(), "{report:?}");
+    assert!(report.gaps().iter().any(|s| s.contains("system call filter")), "{report:?}");
+    // What an older Landlock does not know is no longer covered, and so a gap.
+    let left = report.walls.iter().any(|w| w.notes.iter().any(|n| n.contains("left to")));
+    assert!(!left, "{report:?}");
+    Ok(())
+}
