@@ -224,11 +224,13 @@ pub fn recorded(root: &Root) -> Observed<Seen> {
         (0, Some((_, error))) => Observed::Unreadable(error.reason.to_string()),
         (_, None) => Observed::Known(seen),
         (_, Some((pid, error))) => {
-            seen.gaps.push(format!(
-                "{} processes could not be looked into, the first of them {pid}: {}",
-                refused.len(),
-                error.reason
-            ));
+            seen.gaps.push(match refused.len() {
+                1 => format!("process {pid} could not be looked into: {}", error.reason),
+                count => format!(
+                    "{count} processes could not be looked into, the first of them {pid}: {}",
+                    error.reason
+                ),
+            });
             Observed::Known(seen)
         }
     }

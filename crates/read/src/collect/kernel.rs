@@ -43,8 +43,9 @@ fn iommu_dma_ops(root: &Root) -> Observed<bool> {
 /// (`kptr_restrict`); names are listed all the same.
 ///
 /// Up to 6.11 `iommu_dma_map_resource` is a local function behind the table; from 6.12 the core
-/// calls it, so that it is global (`drivers/iommu/dma-iommu.c`). Without either, the table's
-/// absence counts only if the list holds data at all (`CONFIG_KALLSYMS_ALL`).
+/// calls it, so that it is global (`drivers/iommu/dma-iommu.c`); 6.18 has `iommu_dma_map_phys` in
+/// its place. Without any of them, the table's absence counts only if the list holds data at all
+/// (`CONFIG_KALLSYMS_ALL`).
 fn has_dma_ops(symbols: &[u8]) -> Observed<bool> {
     let mut lists_data = false;
     for line in symbols.split(|byte| *byte == b'\n') {
@@ -62,8 +63,11 @@ fn has_dma_ops(symbols: &[u8]) -> Observed<bool> {
             (b'd' | b'D' | b'r' | b'R' | b'b' | b'B', b"iommu_dma_ops") => {
                 return Observed::Known(true);
             }
-            (b'T', b"iommu_dma_map_resource") => return Observed::Known(false),
-            (b'd' | b'D' | b'b' | b'B', _) => lists_data = true,
+            (b'T', b"iommu_dma_map_resource" | b"iommu_dma_map_phys") => {
+                return Observed::Known(false);
+            }
+            // Without it the list still has marks of sections, but no static datum.
+            (b'd' | b'r' | b'b', _) | (b'D', b"init_task") => lists_data = true,
             _ => {}
         }
     }
@@ -111,6 +115,14 @@ mod tests {
         check_symbols(
             "//- /proc/kallsyms\n0000000000000000 T _text\n0000000000000000 t iommu_dma_map_resource\n",
             "unknown (the kernel lists no data symbols)",
+        );
+        check_symbols(
+            "//- /proc/kallsyms\n0000000000000000 T _text\n0000000000000000 D __start_rodata\n",
+            "unknown (the kernel lists no data symbols)",
+        );
+        check_symbols(
+            "//- /proc/kallsyms\nffffffff81000000 T _text\nffffffff819a0000 T iommu_dma_map_phys\n",
+            "false",
         );
         check_symbols(
             "//- /proc/kallsyms\n0000000000000000 d a\n0000000000000000 d iommu_dma_ops\t[odd]\n",
