@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use peerway_core::snapshot::iommu::DomainType;
+use peerway_core::snapshot::kernel::Tristate;
+use peerway_read::host::{Request, collect};
 use peerway_read::root::{LARGE, Root};
 use peerway_sim::hosts::{self, kpro6};
 
@@ -165,4 +168,44 @@ fn driver_parameters_by_variant() {
     ));
     let gpus = root("kpro6").list("/proc/driver/nvidia/gpus").unwrap();
     assert_eq!(gpus, ["0000:01:00.0", "0000:11:00.0", "0000:61:00.0", "0000:71:00.0"]);
+}
+
+#[test]
+fn a_scan_gives_every_row() {
+    let request = Request { privileged: true, ..Request::default() };
+    let snapshot = collect(&root("kpro6"), request);
+    assert_eq!(snapshot.memory_encryption.snp.state, Tristate::Yes);
+    assert_eq!(snapshot.memory_encryption.sme.state, Tristate::Yes);
+    assert_eq!(snapshot.kernel.iommu_dma_ops.known(), Some(&false));
+    let gpus: Vec<_> = snapshot.devices.iter().filter(|device| device.is_gpu()).collect();
+    assert_eq!(gpus.len(), 8);
+    for gpu in &gpus {
+        assert_eq!(snapshot.domain_of(gpu).known(), Some(&DomainType::DmaFq));
+        let (members, link) = (snapshot.group_of(gpu).unwrap(), gpu.link.known().unwrap());
+        assert_eq!(members.devices, [gpu.address]);
+        assert_eq!((link.max_speed, link.width), (320, 16));
+        assert_eq!(gpu.peer_bar().unwrap().size, 128 << 30);
+    }
+    for (tenant, owned) in [("lxc:129", kpro6::container_gpus()), ("vm:132", kpro6::guest_gpus())] {
+        for address in owned {
+            let device = snapshot.device(address).unwrap();
+            assert_eq!(snapshot.tenant_of(device).unwrap().to_string(), tenant);
+            assert!(!snapshot.is_contested(address));
+        }
+    }
+    let guest = snapshot.tenants.iter().find(|tenant| tenant.id.0 == "vm:132").unwrap();
+    assert_eq!((guest.confidential, guest.running), (Tristate::Yes, Tristate::Yes));
+    assert_eq!(guest.name.known().unwrap(), "snp-sandbox");
+    let serving =
+        snapshot.holders.known().unwrap().iter().find(|one| one.pid == kpro6::SERVING_PID);
+    let switches = &serving.unwrap().switches;
+    assert_eq!(*switches, [("NCCL_P2P_DISABLE".to_owned(), "1".to_owned())]);
+    // The display chip of the management controller is none, and nothing stayed unread.
+    assert_eq!(snapshot.gaps, []);
+    for (address, device, target) in
+        [("0x24000000000", "0000:01:00.0", 2), ("0x34000001000", "0000:11:00.0", 2)]
+    {
+        let (found, bar) = snapshot.bar_at(address.parse().unwrap()).unwrap();
+        assert_eq!((found.address.to_string().as_str(), bar.index), (device, target));
+    }
 }
