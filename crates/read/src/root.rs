@@ -73,10 +73,15 @@ impl Recording {
 
     fn note(&mut self, path: &str, node: Node) {
         match (self.nodes.get_mut(path), node) {
-            (Some(Node::Sparse { parts, .. }), Node::Sparse { parts: more, .. }) => {
-                parts.extend(more);
-                parts.sort();
-                parts.dedup();
+            (
+                Some(Node::Sparse { parts, readable, .. }),
+                Node::Sparse { parts: more, readable: seen, .. },
+            ) => {
+                // A read that came back short tells how much may be read at all.
+                *readable = (*readable).min(seen);
+                for part in more {
+                    insert_part(parts, part);
+                }
             }
             (Some(Node::Directory(_)) | None, node) => {
                 self.nodes.insert(path.to_owned(), node);
@@ -84,6 +89,30 @@ impl Recording {
             (Some(_), _) => {}
         }
     }
+}
+
+/// Adds a part that was read, joining it with those it overlaps or touches; where two reads of one
+/// byte disagree, the later one counts.
+fn insert_part(parts: &mut Vec<(u64, Vec<u8>)>, (start, bytes): (u64, Vec<u8>)) {
+    let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let end = start.saturating_add(length(&bytes));
+    let mut joined: std::collections::BTreeMap<u64, u8> = (start..end).zip(bytes).collect();
+    let mut apart = Vec::new();
+    for (other, content) in parts.drain(..) {
+        let other_end = other.saturating_add(length(&content));
+        if other_end < start || other > end {
+            apart.push((other, content));
+        } else {
+            for (at, byte) in (other..other_end).zip(content) {
+                joined.entry(at).or_insert(byte);
+            }
+        }
+    }
+    if let Some(first) = joined.keys().next().copied() {
+        apart.push((first, joined.into_values().collect()));
+    }
+    apart.sort_by_key(|(start, _)| *start);
+    *parts = apart;
 }
 
 impl fmt::Debug for Root {
@@ -570,5 +599,74 @@ pub fn exists(directory: &Directory<'_>, name: &str) -> bool {
         (Place::Open(fd), _) => rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
         (Place::Node(id), Backing::Tree(tree)) => tree.find(*id, name, false).is_ok(),
         (Place::Node(_), Backing::Directory(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A tree on disk that tries to mislead its reader.
+    fn hostile() -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        std::fs::create_dir(at("sys")).unwrap();
+        std::fs::write(at("sys/type"), "DMA-FQ\n").unwrap();
+        std::fs::write(at("sys/latin"), b"caf\xe9\n").unwrap();
+        std::fs::write(at("sys/long"), vec![b'x'; SMALL + 1]).unwrap();
+        std::fs::write(at("sys/empty"), "").unwrap();
+        symlink("/sys/type", at("sys/absolute")).unwrap();
+        symlink("/etc/hostname", at("sys/outside")).unwrap();
+        symlink("../../../../../../etc/hostname", at("sys/climbing")).unwrap();
+        symlink("circle", at("sys/circle")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("sys/pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+        place
+    }
+
+    #[track_caller]
+    fn check(path: &str, expected: &str) {
+        let place = hostile();
+        let root = Root::open(place.path()).unwrap();
+        assert_eq!(root.observe(path).to_string(), expected);
+        // The same through an open directory.
+        let (parent, name) = path.rsplit_once('/').unwrap();
+        let through = match root.directory(parent) {
+            Ok(directory) if !path.contains("absolute") => directory.observe(name).to_string(),
+            _ => expected.to_owned(),
+        };
+        // Links that lead out are refused there instead of resolving inside.
+        assert!(through == expected || through == "unknown (leads out of the host's root)");
+    }
+
+    #[test]
+    fn a_hostile_tree_gives_values_or_reasons() {
+        check("/sys/type", "DMA-FQ");
+        check("/sys/empty", "");
+        check("/sys/absolute", "DMA-FQ");
+        check("/sys/outside", "none");
+        check("/sys/climbing", "none");
+        check("/sys/missing", "none");
+        check("/sys/latin", "unknown (not text)");
+        check("/sys/long", "unknown (longer than 65536 bytes)");
+        check("/sys/circle", "unknown (too many links, or a link where none may be)");
+        check("/sys/pipe", "unknown (not a regular file)");
+    }
+
+    #[test]
+    fn endless_and_special_files_are_refused() {
+        let root = Root::open(Path::new("/")).unwrap();
+        assert_eq!(root.observe("/dev/zero").to_string(), "unknown (not a regular file)");
+    }
+
+    #[test]
+    fn recorded_parts_join() {
+        let mut parts = Vec::new();
+        insert_part(&mut parts, (0, vec![1, 2, 3, 4]));
+        insert_part(&mut parts, (8, vec![9, 9]));
+        insert_part(&mut parts, (2, vec![3, 4, 5, 6]));
+        assert_eq!(parts, vec![(0, vec![1, 2, 3, 4, 5, 6]), (8, vec![9, 9])]);
+        insert_part(&mut parts, (6, vec![7, 8]));
+        assert_eq!(parts, vec![(0, vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 9])]);
     }
 }
