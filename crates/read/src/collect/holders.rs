@@ -8,7 +8,7 @@ use peerway_core::snapshot::Gap;
 use peerway_core::snapshot::driver::NvidiaDriver;
 use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::PciDevice;
-use peerway_core::snapshot::tenant::{Claim, Holder};
+use peerway_core::snapshot::tenant::{Claim, Holder, TenantId, TenantKind};
 use peerway_holders::{Environment, HolderList};
 use rustix::io::Errno;
 
@@ -146,6 +146,7 @@ pub fn resolve(
 }
 
 fn holder(process: Process, nodes: &NodeMap) -> Holder {
+    let tenant = tenant(&process);
     let mut devices: Vec<_> =
         process.held.iter().flat_map(|held| devices_of(held, nodes)).collect();
     devices.sort_unstable();
@@ -160,11 +161,26 @@ fn holder(process: Process, nodes: &NodeMap) -> Holder {
         command: process.command,
         start: process.start,
         uid: process.uid.unwrap_or(NO_USER),
-        tenant: cgroup::tenant(&process.cgroup),
+        tenant,
         nodes: names,
         devices,
         switches,
     }
+}
+
+/// The tenant by control group. An emulator that somebody started by hand is in no group of its
+/// own, and is a guest all the same if it holds a device through VFIO.
+fn tenant(process: &Process) -> TenantId {
+    const EMULATORS: [&str; 4] = ["qemu", "kvm", "cloud-hyperviso", "crosvm"];
+    if let Some((kind, id)) = cgroup::named(&process.cgroup) {
+        return TenantId::of(kind, &id);
+    }
+    let emulator = EMULATORS.iter().any(|name| process.command.starts_with(name));
+    if emulator && process.held.iter().any(|held| held.path.contains("/dev/vfio/")) {
+        let name = format!("{}-{}", cgroup::plain(&process.command), process.pid);
+        return TenantId::of(TenantKind::Vm, &name);
+    }
+    TenantId::host()
 }
 
 fn devices_of(held: &Held, nodes: &NodeMap) -> Vec<PciAddress> {

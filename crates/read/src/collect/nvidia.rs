@@ -2,7 +2,7 @@
 
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::Gap;
-use peerway_core::snapshot::driver::{DriverVersion, GpuInformation, NvidiaDriver};
+use peerway_core::snapshot::driver::{DriverFlavour, DriverVersion, GpuInformation, NvidiaDriver};
 
 use crate::error::observe;
 use crate::parse::nvidia;
@@ -12,12 +12,7 @@ const PROC: &str = "/proc/driver/nvidia";
 
 /// From `/proc/driver/nvidia` and `/sys/module`.
 pub fn collect(root: &Root, gaps: &mut Vec<Gap>) -> NvidiaDriver {
-    let modules = observe(root.list("/sys/module")).map(|names| {
-        names
-            .into_iter()
-            .filter(|name| name == "nvidia" || name.starts_with("nvidia_") || name == "gdrdrv")
-            .collect::<Vec<String>>()
-    });
+    let modules = modules(root);
     let driver = NvidiaDriver {
         version: version(root, &modules),
         params: observe(root.text(&format!("{PROC}/params"), SMALL))
@@ -37,12 +32,25 @@ pub fn collect(root: &Root, gaps: &mut Vec<Gap>) -> NvidiaDriver {
     driver
 }
 
+/// Loaded modules of the family.
+fn modules(root: &Root) -> Observed<Vec<String>> {
+    observe(root.list("/sys/module")).map(|names| {
+        let mut names = names;
+        names.retain(|name| name == "nvidia" || name.starts_with("nvidia_") || name == "gdrdrv");
+        for name in &names {
+            // Read so that a recording of this look keeps the module.
+            root.observe(&format!("/sys/module/{name}/initstate"));
+        }
+        names
+    })
+}
+
 fn version(root: &Root, modules: &Observed<Vec<String>>) -> Observed<DriverVersion> {
     let loaded =
         || modules.known().is_some_and(|modules| modules.iter().any(|name| name == "nvidia"));
     match observe(root.text(&format!("{PROC}/version"), SMALL)) {
         Observed::Known(text) => match nvidia::version(&text) {
-            Some(version) => Observed::Known(version),
+            Some(version) => Observed::Known(with_module_version(root, version)),
             None => Observed::Unreadable("no version line that this program knows".to_owned()),
         },
         Observed::Absent if loaded() => {
@@ -51,6 +59,16 @@ fn version(root: &Root, modules: &Observed<Vec<String>>) -> Observed<DriverVersi
         Observed::Absent => Observed::Absent,
         Observed::Unreadable(why) => Observed::Unreadable(why),
     }
+}
+
+/// A patched build may show only in the module's own version.
+fn with_module_version(root: &Root, mut version: DriverVersion) -> DriverVersion {
+    let module = root.observe("/sys/module/nvidia/version");
+    if let Some(module) = module.known().filter(|text| nvidia::names_patches(text)) {
+        version.flavour = DriverFlavour::Fork;
+        version.line = format!("{} (module version {module})", version.line);
+    }
+    version
 }
 
 fn gpus(root: &Root, gaps: &mut Vec<Gap>) -> Observed<Vec<GpuInformation>> {
@@ -136,6 +154,19 @@ mod tests {
             "unknown (no version line that this program knows) | unknown (permission denied) | \
              /proc/driver/nvidia/version /proc/driver/nvidia/gpus",
         );
+    }
+
+    #[test]
+    fn a_patched_module() {
+        let text = |module: &str| {
+            format!(
+                "//- /proc/driver/nvidia/version\nNVRM version: NVIDIA UNIX Open Kernel Module for x86_64  \
+                 570.86.16  Release Build\n//- /sys/module/nvidia/version\n{module}\n"
+            )
+        };
+        let flavour = |module| look(&text(module)).0.version.map(|version| version.flavour);
+        assert_eq!(flavour("570.86.16"), Observed::Known(DriverFlavour::Open));
+        assert_eq!(flavour("570.86.16-p2p"), Observed::Known(DriverFlavour::Fork));
     }
 
     #[test]

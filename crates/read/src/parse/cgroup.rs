@@ -9,6 +9,9 @@ use peerway_core::snapshot::tenant::{TenantId, TenantKind};
 /// Digits of a container's identity that are shown, as its own tools do.
 const SHORT_ID: usize = 12;
 
+/// Names of control groups may be as long as file names; identities are cut here.
+const LONGEST: usize = 200;
+
 /// The tenant of a process, from the text of its `cgroup` file; the host where nothing else shows.
 pub fn tenant(text: &str) -> TenantId {
     named(text).map_or_else(TenantId::host, |(kind, id)| TenantId::of(kind, &id))
@@ -46,6 +49,9 @@ fn of_part(part: &str, next: Option<&str>, above: Option<&[&str]>) -> Option<(Te
     if let Some(name) = machine(part) {
         return known(TenantKind::Vm, &name);
     }
+    if let Some(name) = part.strip_prefix("systemd-nspawn@") {
+        return known(TenantKind::Container, &unescape(name.strip_suffix(".service")?));
+    }
     if let Some(id) = container_scope(part) {
         return known(TenantKind::Container, id);
     }
@@ -68,12 +74,12 @@ fn known(kind: TenantKind, id: &str) -> Option<(TenantKind, String)> {
     if id.is_empty() {
         return None;
     }
-    Some((kind, plain(id)))
+    Some((kind, plain(id).chars().take(LONGEST).collect()))
 }
 
 /// Text for identities: what is not printable becomes `?`.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|one| if one.is_control() { '?' } else { one }).take(200).collect()
+    text.chars().map(|one| if one.is_control() { '?' } else { one }).collect()
 }
 
 /// `kubepods-burstable-podUID.slice` (systemd driver) or `podUID` (cgroupfs driver).
@@ -172,6 +178,7 @@ mod tests {
             &format!("0::/machine.slice/libpod-{LONG}.scope/container"),
             "container:3f1c0d9a77b2",
         );
+        check("0::/machine.slice/systemd-nspawn@build\\x2da.service/payload", "container:build-a");
         check(
             &format!(
                 "0::/kubepods.slice/kubepods-burstable.slice/\

@@ -28,9 +28,13 @@ fn is_version(word: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// Whether a version text says that the build has peer-to-peer patches.
+pub fn names_patches(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("p2p")
+}
+
 fn flavour(line: &str, version: &str) -> DriverFlavour {
-    let patched = |text: &str| text.to_ascii_lowercase().contains("p2p");
-    if patched(version) || patched(line) {
+    if names_patches(version) || names_patches(line) {
         DriverFlavour::Fork
     } else if line.contains("Open Kernel Module") {
         DriverFlavour::Open

@@ -133,6 +133,20 @@ fn holders_of_a_recorded_host() {
 }
 
 #[test]
+fn an_emulator_started_by_hand_is_a_guest() {
+    check(
+        "//- /proc/74/fd/5 -> /dev/vfio/13\n//- /proc/74/comm\nqemu-system-x86\n//- /proc/74/environ\n\
+         //- /proc/74/cgroup\n0::/user.slice/user-0.slice/session-1.scope\n\
+         //- /proc/75/fd/5 -> /dev/vfio/14\n//- /proc/75/comm\ndpdk-app\n//- /proc/75/environ\n",
+        &[
+            "74 qemu-system-x86 vm:qemu-system-x86-74 since 0 uid 4294967295: /dev/vfio/13 [0000:c1:00.0] ",
+            "75 dpdk-app host since 0 uid 4294967295: /dev/vfio/14 [0000:c2:00.0 0000:c2:00.1] ",
+        ],
+        &[],
+    );
+}
+
+#[test]
 fn nobody_and_nobody_looked_are_different() {
     check("//- /proc/1/fd/\n//- /proc/1/comm\ninit\n", &[], &[]);
     check(
