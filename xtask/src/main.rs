@@ -5,6 +5,9 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask COMMAND
 
+  test   everything that must be right: format, lints, fuzzing, tests, the lab
+  docs   write the documents that are made from the code
+  fuzz   fuzz every parser: cargo xtask fuzz [SECONDS]
   lab    machines with a real kernel and IOMMU driver: fetch, run, facts (cargo xtask lab --help)
   help   this text";
 
@@ -12,7 +15,10 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_else(|| "help".to_owned());
     let result = match command.as_str() {
+        "docs" => xtask::docs::write(),
+        "fuzz" => xtask::fuzz::main(arguments),
         "lab" => xtask::lab::main(arguments),
+        "test" => xtask::suite::main(arguments),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

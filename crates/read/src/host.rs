@@ -110,7 +110,7 @@ pub fn collect(root: &Root, request: Request) -> Snapshot {
         groups,
         nvidia,
         nvlinks: Observed::Unreadable("not visible without opening a GPU".to_owned()),
-        firmware: peerway_core::snapshot::firmware::Firmware::default(),
+        firmware: collect::firmware::collect(root),
         tenants,
         claims,
         holders,

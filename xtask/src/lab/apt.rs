@@ -165,10 +165,10 @@ mod tests {
         check(
             "Other tools\nDebian http://mirror.example/debian/\nDebian-Security http://safe.example/s/\n",
             &["bullseye", "bullseye-security"],
-            &expect![[r#"
+            &expect![[r"
                 deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian bullseye main
                 deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://safe.example/s bullseye-security main
-            "#]],
+            "]],
         );
     }
 
@@ -177,9 +177,9 @@ mod tests {
         check(
             "Debian http://mirror.example/debian/\n",
             &["x-security"],
-            &expect![[r#"
+            &expect![[r"
                 deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian-security x-security main
-            "#]],
+            "]],
         );
     }
 

@@ -53,7 +53,7 @@ impl<'a> Boot<'a> {
             steps: Vec::new(),
             programs: Vec::new(),
             files: Vec::new(),
-            limit: Duration::from_secs(120),
+            limit: Duration::from_mins(2),
         }
     }
 

@@ -93,7 +93,7 @@ pub(super) fn write(series: Series) -> Result<()> {
 ///
 /// # Errors
 /// Where it could not be run.
-pub(super) fn run(scenario: &Scenario, kernel: &Kernel) -> Result<Facts> {
+pub fn run(scenario: &Scenario, kernel: &Kernel) -> Result<Facts> {
     (scenario.run)(kernel).with_context(|| format!("scenario {}", scenario.name))
 }
 
@@ -125,5 +125,6 @@ fn header(kernel: &Kernel) -> Result<String> {
 fn digest(file: &std::path::Path) -> Result<String> {
     let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let digest = Sha256::digest(content);
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    let hexadecimal: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(hexadecimal.concat())
 }

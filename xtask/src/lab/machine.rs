@@ -1,6 +1,6 @@
 //! Machines as data: what is in `lab/machines/NAME.toml`, and the emulator's arguments for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
@@ -129,9 +129,9 @@ impl Machine {
     }
 
     fn check(&self) -> Result<()> {
-        let mut seen = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         for slot in &self.slots {
-            if seen.insert(slot.bus, ()).is_some() {
+            if !seen.insert(slot.bus) {
                 bail!("bus {:#04x} has two slots", slot.bus);
             }
             if slot.functions.is_empty() {

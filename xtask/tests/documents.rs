@@ -1,0 +1,13 @@
+//! Generated documents must be those that would be written now.
+
+#[test]
+fn generated_documents_are_fresh() {
+    for (path, expected) in xtask::docs::all() {
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            there == expected,
+            "{} is stale: run `cargo xtask docs` and review the change",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! The lab's scenarios, each on every kernel of the matrix: real kernels in emulated machines. A missing
+//! kernel or emulator fails with the command that brings it.
+
+#![expect(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "this file is a test")]
+
+use xtask::lab::facts;
+use xtask::lab::kernel::SERIES;
+use xtask::lab::scenario;
+
+fn check(name: &str) {
+    let scenario = scenario::named(name).unwrap();
+    for series in SERIES {
+        let kernel = series.fetched().unwrap();
+        let facts = facts::run(scenario, &kernel).unwrap();
+        assert!(!facts.text().is_empty(), "{name} on {} says nothing", kernel.release);
+        assert_eq!(facts.differences(), &[] as &[String], "{name} on {}", kernel.release);
+    }
+}
+
+#[test]
+fn the_replica_shows_what_the_reference_host_shows() {
+    check("inventory");
+}
+
+#[test]
+fn no_copy_arrives_under_full_translation() {
+    check("pairs");
+}
+
+#[test]
+fn identity_lets_the_changed_requesters_through_and_nobody_else() {
+    check("identity");
+}
+
+#[test]
+fn the_type_file_answers_as_the_table_says() {
+    check("type-rules");
+}
+
+#[test]
+fn a_container_with_the_peer_s_bar_mapped_copies_under_translation() {
+    check("vfio");
+}
+
+#[test]
+fn other_paths_and_settings_do_what_is_expected() {
+    check("routes");
+}
+
+#[test]
+fn devices_beside_the_accelerators_go_on_working() {
+    check("sides");
+}
