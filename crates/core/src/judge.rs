@@ -11,6 +11,7 @@ pub mod addressing;
 pub mod domain;
 pub mod encryption;
 pub mod forwarding;
+mod nvlink;
 pub mod reach;
 
 use schemars::JsonSchema;
@@ -159,13 +160,13 @@ fn answer(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, route: &Route) 
     }
     let peers = addressing::of(snapshot, from, to);
     if let Peers::None(answer) = peers {
-        return answer;
+        return nvlink::may_carry(snapshot, from, to, answer);
     }
     if let Some(unreachable) = reach::check(snapshot, from, to) {
         return unreachable;
     }
     let answer = on_route(snapshot, from, to, route, &peers);
-    slow_links(answer, from, to, route)
+    slow_links(nvlink::may_carry(snapshot, from, to, answer), from, to, route)
 }
 
 /// Devices that a guest holds are decided in the guest; a system that is a guest cannot see what

@@ -38,9 +38,7 @@ NVIDIA's product pages for which boards have links. Nothing here was measured on
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let snapshot = context.snapshot;
-    if snapshot.nvlinks.known().is_some() {
-        return Vec::new();
-    }
+    let Some(why) = snapshot.nvlinks.unreadable() else { return Vec::new() };
     let linked = |address| {
         let ids = snapshot.device(address)?.ids.known()?;
         boards::lookup(*ids).filter(|board| board.nvlink)
@@ -71,7 +69,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     }
     vec![
         finding
-            .seen("NVLink state", support::cut(&snapshot.nvlinks.as_ref().map(|_| "").to_string()))
+            .seen("NVLink state", support::cut(&format!("unknown ({why})")))
             .remedy("measure (peerway test), or import the output of nvidia-smi topo -m"),
     ]
 }
@@ -79,7 +77,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::Code;
+    use crate::diagnose::pairs::judge_all;
     use crate::diagnose::rules::testing::{A, B, Host, fires, silent, value};
+    use crate::judge::Verdict;
     use crate::observed::Observed;
 
     fn hidden(board: u16) -> Host {
@@ -95,9 +96,32 @@ mod tests {
         assert_eq!(value(&finding, A), "H100 SXM5 80GB");
     }
 
+    #[track_caller]
+    fn check_verdict(board: u16, verdict: Verdict, confidence: Confidence, codes: &[Code]) {
+        let host = hidden(board);
+        let pairs = judge_all(&host.snapshot, &host.scope);
+        let pair = &pairs[0];
+        assert_eq!((pair.verdict, pair.confidence), (verdict, confidence), "{pair:#?}");
+        assert!(pair.codes.starts_with(codes), "{:?}", pair.codes);
+    }
+
+    #[test]
+    fn what_nvlink_may_carry_is_not_called_broken() {
+        use crate::code::{BOARD_OFFERS_NONE, RAW_UNDER_TRANSLATION};
+        let sure = [NVLINK_NOT_VISIBLE, RAW_UNDER_TRANSLATION];
+        check_verdict(0x2330, Verdict::Unknown, Confidence::Possible, &sure);
+        // Cards that take a bridge: the verdict stands, less sure.
+        let bridge = [RAW_UNDER_TRANSLATION];
+        check_verdict(0x2230, Verdict::Broken, Confidence::Possible, &bridge);
+        check_verdict(0x2204, Verdict::Broken, Confidence::Possible, &[BOARD_OFFERS_NONE]);
+        check_verdict(0x2bb5, Verdict::Broken, Confidence::Probable, &bridge);
+    }
+
     #[test]
     fn boards_without_it_and_links_that_were_seen() {
         silent(&RULE, &hidden(0x2bb5));
         silent(&RULE, &Host::amd().board(0x2330));
+        let none = |snapshot: &mut crate::snapshot::Snapshot| snapshot.nvlinks = Observed::Absent;
+        silent(&RULE, &Host::amd().board(0x2330).edit(none));
     }
 }
