@@ -1,35 +1,60 @@
 //! All rules, one a file.
 
 mod across_tenants;
+mod acs_override;
 mod acs_redirect;
 mod addressing_unknown;
 mod beyond_address_width;
 mod blocked_domain;
 mod board_offers_none;
+mod boot;
+mod closed_driver;
 mod decided_in_guest;
 mod encryption_bit;
+mod forced_capability;
 mod forked_driver;
 mod forwarding_unknown;
 mod host_not_visible;
 mod identity_under_snp;
+mod iommu_off;
+mod iommu_soft;
+mod kernel_unknown;
 mod mapped_by_driver;
 mod narrow_link;
+mod no_driver;
+mod no_op_word;
 mod nvlink;
 mod nvlink_not_visible;
+pub mod p2p_mechanism;
+mod passthrough_boot;
+mod processes;
 mod raw_under_translation;
+mod registry;
+mod remap_parameter;
 mod route_unknown;
 mod software_identity;
 mod support;
+mod switch_without_effect;
 mod target_unreachable;
 #[cfg(test)]
 mod testing;
+mod tools_say_ok;
+mod translates_despite_passthrough;
 mod turns_in_switch;
 mod untranslated;
+mod workaround;
 
 use super::Rule;
 
 /// Every rule, by code.
 pub const RULES: &[Rule] = &[
+    no_op_word::RULE,
+    passthrough_boot::RULE,
+    translates_despite_passthrough::RULE,
+    iommu_soft::RULE,
+    iommu_off::RULE,
+    acs_override::RULE,
+    kernel_unknown::RULE,
     raw_under_translation::RULE,
     acs_redirect::RULE,
     forwarding_unknown::RULE,
@@ -52,4 +77,12 @@ pub const RULES: &[Rule] = &[
     narrow_link::RULE,
     forked_driver::RULE,
     across_tenants::RULE,
+    forced_capability::RULE,
+    remap_parameter::RULE,
+    p2p_mechanism::RULE,
+    workaround::RULE,
+    switch_without_effect::RULE,
+    closed_driver::RULE,
+    tools_say_ok::RULE,
+    no_driver::RULE,
 ];
