@@ -174,13 +174,15 @@ fn threads(rules: &mut Rules) -> Result<(), BackendError> {
 fn descriptors(rules: &mut Rules) -> Result<(), BackendError> {
     let commands = [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL].map(bits);
     rules.insert(libc::SYS_fcntl, any_of(1, &commands)?);
-    let terminal = [libc::TCGETS, TCGETS2, libc::TIOCGWINSZ, libc::FIONREAD, libc::FIOCLEX];
-    rules.insert(libc::SYS_ioctl, any_of(1, &terminal)?);
+    rules.insert(libc::SYS_ioctl, any_of(1, &REQUESTS)?);
     Ok(())
 }
 
-/// `TCGETS2`, `_IOR('T', 0x2A, struct termios2)`: what `isatty` asks in glibc 2.42 and later.
-const TCGETS2: u64 = 0x802c_542a;
+/// The requests of `ioctl` (`include/uapi/asm-generic/ioctls.h`): `TCGETS` and `TCGETS2`, by which
+/// a terminal is told from a file, `TIOCGWINSZ` for its width, `FIONREAD`, and `FIOCLEX`, by which
+/// the standard library marks descriptors. Written out, since the C library's types for them
+/// differ.
+const REQUESTS: [u64; 5] = [0x5401, 0x802c_542a, 0x5413, 0x541b, 0x5451];
 
 /// Writing and syncing, to the named descriptors only; and these are never closed, so that their
 /// numbers cannot pass to others.
