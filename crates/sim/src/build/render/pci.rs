@@ -130,7 +130,8 @@ impl Identity {
         Self {
             vendor: port.model.vendor,
             device: port.model.device,
-            subsystem: (port.model.vendor, 0),
+            // Without a subsystem capability bridges show zeros.
+            subsystem: (0, 0),
             class: 0x06_0400,
             dma_bits: 32,
             link: Some((port.link, port.current)),
