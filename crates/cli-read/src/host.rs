@@ -11,10 +11,12 @@ use peerway_read::collect::pci::Scope;
 use peerway_read::host::{Declared, Request, collect};
 use peerway_read::host_file;
 use peerway_read::root::{Recording, Root};
+use rustix::fd::BorrowedFd;
 
 use crate::args::{Global, Kind};
 use crate::declared;
 use crate::error::CliError;
+use crate::guard::{self, Children, Reads};
 
 /// A host that was looked at.
 #[derive(Debug)]
@@ -45,15 +47,39 @@ pub fn pair_scope(global: &Global) -> PairScope {
     }
 }
 
-/// Looks at the host of the options; keeps what it read if `record`.
-pub fn look(global: &Global, record: bool) -> Result<Looked, CliError> {
+/// Looks at the host of the options.
+pub fn look(global: &Global) -> Result<Looked, CliError> {
+    look_and(global, false, None)
+}
+
+/// Looks, and keeps what was read, for a result that goes to a file opened before.
+pub fn look_recording(global: &Global, result: Option<BorrowedFd<'_>>) -> Result<Looked, CliError> {
+    look_and(global, true, result)
+}
+
+fn look_and(
+    global: &Global,
+    record: bool,
+    result: Option<BorrowedFd<'_>>,
+) -> Result<Looked, CliError> {
+    let reads = match global.host.as_str() {
+        "live" => Reads::Live,
+        host if host.starts_with("sim:") => Reads::Nothing,
+        host => Reads::Place(Path::new(host)),
+    };
+    let privileged = rustix::process::geteuid().is_root();
+    let mut children = Children::start(reads);
+    let mut missing_walls = guard::raise(reads, &global.accelerator, result, &children)?;
     let accelerators = accelerators(&global.accelerator)?;
     let (root, kind) = open(&global.host)?;
     let root = if record { root.recording() } else { root };
+    let (holders, gaps) = children.holders();
+    missing_walls.extend(gaps);
+    let root = if kind == OriginKind::Live { root.with_slow(children.into_slow()) } else { root };
     let request = Request {
         host: global.host.clone(),
         kind,
-        privileged: rustix::process::geteuid().is_root(),
+        privileged,
         scope: Scope {
             nics: global.kinds.contains(&Kind::Nic),
             nvme: global.kinds.contains(&Kind::Nvme),
@@ -61,15 +87,10 @@ pub fn look(global: &Global, record: bool) -> Result<Looked, CliError> {
             also: std::collections::BTreeSet::new(),
         },
         accelerators,
-        holders: None,
+        holders,
     };
     let snapshot = collect(&root, request);
-    Ok(Looked {
-        snapshot,
-        when: Timestamp::now(),
-        missing_walls: Vec::new(),
-        recording: root.into_recording(),
-    })
+    Ok(Looked { snapshot, when: Timestamp::now(), missing_walls, recording: root.into_recording() })
 }
 
 /// Opens what `--host` names.

@@ -8,6 +8,7 @@ pub mod commands;
 pub mod declared;
 pub mod error;
 pub mod exit;
+pub mod guard;
 pub mod host;
 pub mod output;
 pub mod redact;

@@ -41,6 +41,8 @@ pub trait SlowSource: Send + Sync {
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, Reason>;
     /// The names in a directory.
     fn list(&self, path: &str) -> Result<Vec<String>, Reason>;
+    /// What a link names.
+    fn link(&self, path: &str) -> Result<String, Reason>;
 }
 
 /// Trees that can block on a live host: Proxmox's cluster file system is FUSE, and the NVIDIA
@@ -263,11 +265,14 @@ impl Root {
     /// The text of a link.
     pub fn link(&self, path: &str) -> Result<String, ReadError> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let result = match &self.backing {
-            Backing::Directory(fd) => {
+        let result = match (self.slow_for(path), &self.backing) {
+            (Some(slow), _) => slow.link(path),
+            (None, Backing::Directory(fd)) => {
                 open_directory(fd, parent).and_then(|dir| link_at(&dir, name))
             }
-            Backing::Tree(tree) => tree.find(0, path, false).and_then(|id| link_of(tree, id)),
+            (None, Backing::Tree(tree)) => {
+                tree.find(0, path, false).and_then(|id| link_of(tree, id))
+            }
         };
         let target = self.done("follow", path, result)?;
         self.note(path, || Node::Link(target.clone()));

@@ -6,6 +6,8 @@ use std::path::Path;
 use peerway_read::host_file::Writer;
 use peerway_read::tree::Node;
 
+use rustix::fd::AsFd as _;
+
 use crate::args::Global;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -17,7 +19,7 @@ use crate::redact::Redaction;
 pub fn run(global: &Global, file: Option<&Path>, output: &mut Output) -> Result<Exit, CliError> {
     // Opened before the host is: afterwards nothing may be opened for writing.
     let result = file.map(ResultFile::create).transpose()?;
-    let looked = host::look(global, true)?;
+    let looked = host::look_recording(global, result.as_ref().map(|one| one.file.as_fd()))?;
     let nodes = settle(looked.recording.nodes());
     let redaction = Redaction::new(&looked.snapshot);
     let mut writer = Writer::new(&format!(

@@ -14,7 +14,7 @@ use crate::text::{self, wrap};
 
 /// Runs the command.
 pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let looked = host::look(global, false)?;
+    let looked = host::look(global)?;
     let diagnosis = looked.diagnose(global);
     let body = Diagnose::new(&diagnosis);
     match global.format {

@@ -13,7 +13,7 @@ use crate::text::{self, wrap};
 
 /// Runs the command.
 pub fn run(global: &Global, from: &str, to: &str, output: &mut Output) -> Result<Exit, CliError> {
-    let looked = host::look(global, false)?;
+    let looked = host::look(global)?;
     let from = spelling::device(&looked.snapshot, from)?;
     let to = spelling::device(&looked.snapshot, to)?;
     if from.address == to.address {

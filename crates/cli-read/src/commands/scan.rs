@@ -13,7 +13,7 @@ use crate::text::{self, wrap};
 
 /// Runs the command.
 pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let looked = host::look(global, false)?;
+    let looked = host::look(global)?;
     let snapshot = &looked.snapshot;
     let devices = listed(snapshot, global);
     if global.format == Format::Text {

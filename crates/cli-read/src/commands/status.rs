@@ -31,7 +31,7 @@ const WIDEST_MATRIX: usize = 16;
 
 /// Runs the command.
 pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
-    let looked = host::look(global, false)?;
+    let looked = host::look(global)?;
     let diagnosis = looked.diagnose(global);
     if global.format == Format::Text {
         output.push(&screen(&looked, &diagnosis));
