@@ -254,7 +254,11 @@ fn in_switch(
         )
     };
     match domain::of(snapshot, from) {
-        Passage::Raw { .. } => turns(Confidence::Probable, ""),
+        Passage::Raw { .. } => match peers {
+            Peers::Unknown(why) => Answer::unknown(code::ADDRESSING_UNKNOWN, why.clone()),
+            Peers::None(answer) => answer.clone(),
+            Peers::Raw { .. } | Peers::Mapped { .. } => turns(Confidence::Probable, ""),
+        },
         Passage::Translating { .. } => match peers {
             Peers::Raw { .. } => turns(Confidence::Possible, " and never meets the IOMMU"),
             Peers::Mapped { .. } => through_root_complex(snapshot, from, to, route, peers),
@@ -276,8 +280,16 @@ fn through_root_complex(
 ) -> Answer {
     match domain::of(snapshot, from) {
         Passage::Closed(answer) | Passage::Unknown(answer) => answer,
-        Passage::Raw { why, code } => forwarding::check(snapshot, from, to, route)
-            .unwrap_or_else(|| Answer::works(Confidence::Probable, code, why)),
+        Passage::Raw { why, code } => match peers {
+            // Untranslated, every driver's address is the peer's own; but a driver that is not
+            // known to reach this peer at all does not get there by being untranslated.
+            Peers::Unknown(why) => Answer::unknown(code::ADDRESSING_UNKNOWN, why.clone()),
+            Peers::None(answer) => answer.clone(),
+            Peers::Raw { .. } | Peers::Mapped { .. } => {
+                forwarding::check(snapshot, from, to, route)
+                    .unwrap_or_else(|| Answer::works(Confidence::Probable, code, why))
+            }
+        },
         Passage::Translating { group, domain } => match peers {
             Peers::Raw { why, code } => {
                 let mut answer = Answer::broken(

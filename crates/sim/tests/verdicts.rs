@@ -12,15 +12,6 @@ use peerway_read::root::Root;
 use peerway_sim::expect::{ExpectedHost, Verdict};
 use peerway_sim::hosts;
 
-/// Pairs that come out wrong today, each with why that is wrong. An entry that is right again
-/// fails the test, so that it is taken off.
-const WRONG_TODAY: [(&str, &str); 2] = [
-    // A fork maps a peer's whole memory in its window, and 256 MiB hold 1 % of it.
-    ("small-bar", "0000:21:00.0 -> 0000:a1:00.0"),
-    // amdgpu has no way to NVIDIA's memory, as NVIDIA's driver has none to AMD's.
-    ("mixed-makers", "0000:a1:00.0 -> 0000:21:00.0"),
-];
-
 /// One line for each pair that came out otherwise than it should.
 fn differences(host: &ExpectedHost) -> Vec<String> {
     let root = Root::recorded(Arc::new(host.builder.tree().unwrap()));
@@ -67,14 +58,9 @@ fn differences(host: &ExpectedHost) -> Vec<String> {
 
 #[test]
 fn every_host_gets_the_verdicts_that_are_right() {
-    let mut wrong = Vec::new();
+    let wrong = Vec::new();
     for host in hosts::all() {
         wrong.extend(differences(&host).into_iter().map(|line| (host.name, line)));
-    }
-    for (host, pair) in WRONG_TODAY {
-        let count = wrong.len();
-        wrong.retain(|(name, line)| !(*name == host && line.starts_with(pair)));
-        assert!(wrong.len() < count, "{host}: {pair} is right now: take it off the list");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

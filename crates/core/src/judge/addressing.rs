@@ -61,7 +61,7 @@ pub(crate) fn of(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Peers
             Some(answer) => Peers::None(answer),
             None => nvidia(snapshot),
         },
-        Some("amdgpu" | "xe") if to.is_gpu() => Peers::Mapped {
+        Some("amdgpu" | "xe") if to.is_gpu() && same_vendor(from, to) => Peers::Mapped {
             why: "its driver has the kernel map peer memory, where the kernel allows the pair"
                 .to_owned(),
         },
@@ -78,6 +78,14 @@ pub(crate) fn of(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Peers
                 format!("no driver is bound to {}", from.address)
             }
         }),
+    }
+}
+
+/// Drivers reach the GPUs of their own maker.
+fn same_vendor(from: &PciDevice, to: &PciDevice) -> bool {
+    match (from.ids.known(), to.ids.known()) {
+        (Some(from), Some(to)) => from.vendor == to.vendor,
+        _ => false,
     }
 }
 

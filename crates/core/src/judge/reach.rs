@@ -1,11 +1,14 @@
 //! Can the requester address the target at all?
 
-use super::{Answer, Confidence};
+use super::{Answer, Confidence, addressing};
 use crate::boards;
 use crate::code;
 use crate::observed::Observed;
 use crate::snapshot::Snapshot;
 use crate::snapshot::pci::PciDevice;
+
+/// Window of GPUs without Resizable BAR. Forks map the peer's whole memory through it.
+const SMALL_WINDOW: u64 = 256 << 20;
 
 /// A device whose configuration space reads as ones does not answer: directly observed.
 pub(crate) fn dead(from: &PciDevice, to: &PciDevice) -> Option<Answer> {
@@ -56,6 +59,18 @@ pub(crate) fn check(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Op
             Confidence::Certain,
             code::UNASSIGNED_BAR,
             format!("region {} of {} has no address", bar.index, memory.address),
+        ));
+    }
+    if addressing::is_fork(snapshot) && bar.size <= SMALL_WINDOW && memory.is_gpu() {
+        return Some(Answer::broken(
+            Confidence::Probable,
+            code::SMALL_BAR,
+            format!(
+                "the window to the memory of {} is {} MiB: a peer-to-peer fork reaches no more \
+                 than the window, and the rest of the memory is not there",
+                to.address,
+                bar.size >> 20
+            ),
         ));
     }
     if memory.config.known().is_some_and(|config| !config.memory_enabled) {
