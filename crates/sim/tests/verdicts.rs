@@ -58,7 +58,7 @@ fn differences(host: &ExpectedHost) -> Vec<String> {
 
 #[test]
 fn every_host_gets_the_verdicts_that_are_right() {
-    let wrong = Vec::new();
+    let mut wrong = Vec::new();
     for host in hosts::all() {
         wrong.extend(differences(&host).into_iter().map(|line| (host.name, line)));
     }
