@@ -80,7 +80,7 @@ pub fn judged(
 ) -> Result<Probe> {
     let bytes = limits.bytes;
     // The source lies at the beginning of the memory, the destination right after it.
-    if bytes == 0 || bytes % 8 != 0 || bytes > memory.mapping.length() / 2 {
+    if bytes == 0 || !bytes.is_multiple_of(8) || bytes > memory.mapping.length() / 2 {
         let room = memory.mapping.length() / 2;
         return Err(format!("cannot copy {bytes} bytes: a multiple of 8 up to {room} fits").into());
     }

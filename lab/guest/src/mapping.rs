@@ -70,7 +70,7 @@ impl Mapping {
     }
 
     fn at(&self, offset: usize) -> Result<NonNull<u64>> {
-        if offset % 8 != 0 || offset.checked_add(8).is_none_or(|end| end > self.length) {
+        if !offset.is_multiple_of(8) || offset.checked_add(8).is_none_or(|end| end > self.length) {
             return Err(
                 format!("offset {offset:#x} is no word of a {} byte mapping", self.length).into()
             );
