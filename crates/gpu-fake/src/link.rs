@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::machine::{Machine, Place, code, lock, sleep_for_ever};
@@ -28,8 +28,8 @@ pub(crate) struct Links {
     /// Stores that went over links.
     stores: AtomicU64,
     late: Mutex<VecDeque<Late>>,
-    /// Transfers between GPUs that are queued or running.
-    pub(crate) busy: AtomicUsize,
+    /// Streams with transfers between GPUs, queued or running, and how many.
+    busy: Mutex<BTreeMap<usize, usize>>,
 }
 
 impl Links {
@@ -39,8 +39,29 @@ impl Links {
             units: AtomicU64::new(0),
             stores: AtomicU64::new(0),
             late: Mutex::default(),
-            busy: AtomicUsize::new(0),
+            busy: Mutex::default(),
         }
+    }
+
+    /// A transfer between GPUs was queued in a stream.
+    pub(crate) fn begin(&self, stream: usize) {
+        *lock(&self.busy).entry(stream).or_default() += 1;
+    }
+
+    /// It is done.
+    pub(crate) fn end(&self, stream: usize) {
+        let mut busy = lock(&self.busy);
+        if let Some(count) = busy.get_mut(&stream) {
+            *count -= 1;
+            if *count == 0 {
+                busy.remove(&stream);
+            }
+        }
+    }
+
+    /// Whether more than one stream has transfers.
+    fn loaded(&self) -> bool {
+        lock(&self.busy).len() > 1
     }
 }
 
@@ -118,7 +139,7 @@ impl Machine {
             Kind::Alias(window) => memory.write(at % window, data),
             Kind::Misroute => self.memory_of(self.third(from, to))?.write(at, data),
             Kind::Rare(every) => memory.write(at, &self.flip(every, data)),
-            Kind::Loaded(every) if self.links.busy.load(Ordering::SeqCst) > 1 => {
+            Kind::Loaded(every) if self.links.loaded() => {
                 memory.write(at, &self.flip(every, data));
             }
             Kind::Reorder(every) => {
@@ -199,7 +220,7 @@ impl Machine {
             Kind::Alias(window) => memory.read(at % window, data),
             Kind::Misroute => self.memory_of(self.third(from, to))?.read(at, data),
             Kind::Rare(every) => data.copy_from_slice(&self.flip(every, data)),
-            Kind::Loaded(every) if self.links.busy.load(Ordering::SeqCst) > 1 => {
+            Kind::Loaded(every) if self.links.loaded() => {
                 data.copy_from_slice(&self.flip(every, data));
             }
             Kind::Drop

@@ -3,6 +3,7 @@
 use std::io::{BufRead, PipeWriter, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -11,7 +12,7 @@ use crate::precondition::Precondition;
 use crate::protocol::{Event, Request, Work};
 use crate::report::Reporter;
 use crate::status::GpuError;
-use crate::{inventory, pair, partner, self_check};
+use crate::{all_reduce, inventory, pair, partner, self_check, speed, together};
 
 /// Runs one request from standard input; the program's hidden subcommand calls this and nothing
 /// else. Events go to standard output.
@@ -73,6 +74,14 @@ pub(crate) fn run(
         }
         Work::SelfCheck { gpu } => self_check::run(&driver, *gpu, &mut out),
         Work::Pair(work) => pair::run(&driver, request, work, &mut out),
+        Work::Together(work) => together::run(&driver, work, &mut out),
+        Work::Speed(work) => speed::run(&driver, work, &mut out),
+        Work::Host { gpu, bytes, limit_ms } => {
+            speed::host(&driver, *gpu, *bytes, Duration::from_millis(*limit_ms), &mut out)
+        }
+        Work::AllReduce(work) => {
+            all_reduce::run(&driver, request.nccl.as_deref(), work, &mut out)
+        }
         Work::Partner { .. } => Ok(()),
     };
     match &done {

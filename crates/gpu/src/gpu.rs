@@ -191,6 +191,15 @@ impl Gpu {
     }
 }
 
+/// Whether nothing is queued any more.
+pub(crate) fn all_idle(streams: &[&Stream]) -> Result<bool, GpuError> {
+    let mut idle = true;
+    for stream in streams {
+        idle &= stream.is_idle()?;
+    }
+    Ok(idle)
+}
+
 /// Waits until all streams are idle. A GPU that does not finish is not waited for any longer:
 /// nothing of this process is freed from then on.
 pub(crate) fn wait(
@@ -202,11 +211,7 @@ pub(crate) fn wait(
     let start = Instant::now();
     let mut polls = 0_u32;
     loop {
-        let mut idle = true;
-        for stream in streams {
-            idle &= stream.is_idle()?;
-        }
-        if idle {
+        if all_idle(streams)? {
             return Ok(());
         }
         if start.elapsed() >= limit {

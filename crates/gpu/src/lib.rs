@@ -5,6 +5,7 @@
 //! group of tests and ends. Verdicts come from the owner of the memory, never from the writer
 //! reading back through its own window.
 
+mod all_reduce;
 mod check;
 mod child;
 #[expect(unsafe_code, reason = "the table of the CUDA library's functions")]
@@ -13,6 +14,8 @@ mod gpu;
 mod inventory;
 mod kernels;
 mod measure;
+#[expect(unsafe_code, reason = "the table of NCCL's functions")]
+mod nccl;
 mod pair;
 mod parent;
 mod partner;
@@ -22,8 +25,10 @@ mod protocol;
 mod report;
 mod result;
 mod self_check;
+mod speed;
 mod status;
 mod tag;
+mod together;
 mod transfer;
 mod verdict;
 

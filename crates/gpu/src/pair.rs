@@ -323,6 +323,9 @@ impl<'a> Pair<'a> {
                 }
             }
             Operation::Read => {
+                // What a stale read would show is a tag too, of an older generation.
+                let older = Header::new(TARGET, 1, poison.generation());
+                check::poison(self.target, link.arena, step.span, older)?;
                 check::payload(self.target, link.arena, step.span, payload)?;
                 self.target.finish(limit, "the owner's preparation")?;
                 link.requester.read(order)

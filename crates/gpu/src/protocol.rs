@@ -35,6 +35,14 @@ pub(crate) enum Work {
     SelfCheck { gpu: PciAddress },
     /// Correctness of one ordered pair.
     Pair(PairWork),
+    /// Correctness of several transfers at once.
+    Together(TogetherWork),
+    /// Speed of one ordered pair.
+    Speed(SpeedWork),
+    /// Speed between a GPU and the host.
+    Host { gpu: PciAddress, bytes: u64, limit_ms: u64 },
+    /// All-reduce by NCCL; the arm's settings are in the child's environment.
+    AllReduce(AllReduceWork),
     /// The second process of an IPC test.
     Partner { gpu: PciAddress, number: u16 },
 }

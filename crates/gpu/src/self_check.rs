@@ -18,11 +18,11 @@ use crate::status::GpuError;
 use crate::tag::{Header, UNIT};
 use crate::verdict::Expectation;
 
-const BYTES: u64 = 8 << 20;
+const BYTES: u64 = 2 << 20;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Above this size the host compares only what the kernel points at.
-const KERNEL_ALONE: u64 = 4 << 20;
+const KERNEL_ALONE: u64 = 1280 << 10;
 
 /// Plants each kind of damage and looks for it.
 pub(crate) fn run(

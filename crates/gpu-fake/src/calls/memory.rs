@@ -4,7 +4,6 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use super::{bytes, bytes_mut, gpu_of, queue, set, within};
 use crate::kernels::{move_bytes, seconds};
@@ -178,11 +177,15 @@ extern "C" fn cuMemcpyDtoDAsync_v2(
         let over = [to, from]
             .iter()
             .any(|address| machine.place(gpu, *address).is_ok_and(|place| place.gpu != gpu));
-        let busy = usize::from(over);
-        machine.links.busy.fetch_add(busy, Ordering::SeqCst);
+        let number = stream.addr();
+        if over {
+            machine.links.begin(number);
+        }
         queue.push(Box::new(move |_| {
             let done = move_bytes(machine, gpu, Engine::Copy, (to, from), wide(length));
-            machine.links.busy.fetch_sub(busy, Ordering::SeqCst);
+            if over {
+                machine.links.end(number);
+            }
             done
         }))
     })

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::{OBJECTS, answer, handle, queue, set, text, within};
 use crate::kernels::{KERNELS, reaches_over};
@@ -137,11 +136,16 @@ extern "C" fn cuLaunchKernel(
             // SAFETY: each points to a 64-bit value.
             given.push(unsafe { pointer.cast::<u64>().read() });
         }
-        let busy = usize::from(reaches_over(machine, gpu, &kernel, &given));
-        machine.links.busy.fetch_add(busy, Ordering::SeqCst);
+        let number = stream.addr();
+        let over = reaches_over(machine, gpu, &kernel, &given);
+        if over {
+            machine.links.begin(number);
+        }
         queue(stream)?.push(Box::new(move |_| {
             let done = kernel.run(machine, gpu, &given);
-            machine.links.busy.fetch_sub(busy, Ordering::SeqCst);
+            if over {
+                machine.links.end(number);
+            }
             done
         }))
     })

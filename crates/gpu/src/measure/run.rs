@@ -29,6 +29,10 @@ impl Work {
             Self::Inventory { .. } => "inventory".to_owned(),
             Self::SelfCheck { gpu } => format!("self-check of {gpu}"),
             Self::Pair(work) => format!("{} to {} ({:?})", work.from, work.to, work.mode),
+            Self::Together(_) => "transfers at once".to_owned(),
+            Self::Speed(work) => format!("speed of {} to {} ({:?})", work.from, work.to, work.mode),
+            Self::Host { gpu, .. } => format!("host rates of {gpu}"),
+            Self::AllReduce(work) => format!("all-reduce ({:?})", work.arm),
             Self::Partner { .. } => "second process".to_owned(),
         }
     }
@@ -36,7 +40,13 @@ impl Work {
     fn pair(&self) -> Option<(PciAddress, PciAddress)> {
         match self {
             Self::Pair(work) => Some((work.from, work.to)),
-            Self::Inventory { .. } | Self::SelfCheck { .. } | Self::Partner { .. } => None,
+            Self::Speed(work) => Some((work.from, work.to)),
+            Self::Inventory { .. }
+            | Self::SelfCheck { .. }
+            | Self::Together(_)
+            | Self::Host { .. }
+            | Self::AllReduce(_)
+            | Self::Partner { .. } => None,
         }
     }
 }

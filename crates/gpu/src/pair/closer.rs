@@ -17,6 +17,14 @@ const FIRST_WITNESS: u16 = TARGET + 1;
 impl Pair<'_> {
     /// Refines the class of `report` where it says that data is missing or unknown.
     pub(super) fn closer_look(&mut self, link: &mut Link<'_>, step: &Step, report: &mut DamageReport) {
+        if report.damage == Damage::Bits
+            && let Some(whole) = whole_units(step)
+        {
+            let (order, _) = self.order_for(&whole);
+            if let Ok(Some(again)) = self.transfer(link, &whole, order) {
+                report.damage = again.damage;
+            }
+        }
         let refined = match (step.operation, report.damage) {
             (Operation::Write, Damage::Dropped) => self.missing(link, step),
             (Operation::Read, Damage::Zeros | Damage::Bits | Damage::Stale) => {
@@ -117,6 +125,16 @@ impl Pair<'_> {
         }
         Ok(None)
     }
+}
+
+/// The step over all of the units that it touches, if it touches parts of some: a part of a unit
+/// says little about where it came from.
+fn whole_units(step: &Step) -> Option<Step> {
+    let Span::Range { offset, bytes } = step.span else { return None };
+    let start = offset / UNIT * UNIT;
+    let end = (offset + bytes).next_multiple_of(UNIT);
+    let span = Span::Range { offset: start, bytes: end - start };
+    (span != step.span).then_some(Step { span, ..*step })
 }
 
 /// The lowest unit of an arena that carries a header.

@@ -37,7 +37,7 @@ impl Fake {
         settings.cuda = Some(library());
         settings.nccl = Some(library());
         settings.depth = Depth::Standard;
-        settings.largest = Some(3 << 20);
+        settings.largest = Some((2 << 20) + 16);
         settings.spare_bytes = 64 << 20;
         settings.step_limit = Duration::from_secs(5);
         Self { settings, _folder: folder }

@@ -1,0 +1,207 @@
+//! All-reduce through NCCL, checked by value on every rank.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::driver::{Driver, Stream};
+use crate::gpu::{Buffer, Gpu, all_idle};
+use crate::nccl::{Nccl, Part, Ranks};
+use crate::precondition::{Precondition, Unmet};
+use crate::protocol::{AllReduceWork, Event};
+use crate::report::Reporter;
+use crate::result::{AllReduceResult, Verdict};
+use crate::speed::{float, float_of, median, per_second};
+use crate::status::GpuError;
+
+/// Checked runs of each size, with fresh values each time.
+const CHECKED: u64 = 4;
+/// Figures that the median is taken of.
+const FIGURES: usize = 5;
+
+/// One rank.
+struct Rank<'g> {
+    gpu: &'g Gpu,
+    send: Buffer,
+    receive: Buffer,
+}
+
+/// Runs all sizes.
+pub(crate) fn run(
+    driver: &Rc<Driver>,
+    library: Option<&Path>,
+    work: &AllReduceWork,
+    out: &mut Reporter<'_>,
+) -> Result<(), GpuError> {
+    out.step(None, "load NCCL".to_owned())?;
+    let nccl = match Nccl::open(library) {
+        Ok(nccl) => nccl,
+        Err(error) => {
+            let why = format!("{error}; the all-reduce is left out: install NCCL or name its path");
+            return out.emit(&Event::Unmet(Precondition::host(Unmet::NoNccl, why)));
+        }
+    };
+    let version = nccl.version()?;
+    let largest = work.sizes.iter().copied().max().unwrap_or(0);
+    let mut gpus = Vec::new();
+    for (number, address) in (0_u16..).zip(&work.gpus) {
+        gpus.push(Gpu::open(driver, *address, number)?);
+    }
+    let mut ranks = Vec::new();
+    for gpu in &gpus {
+        let (send, receive) = (gpu.alloc(largest)?, gpu.alloc(largest)?);
+        ranks.push(Rank { gpu, send, receive });
+    }
+    out.step(None, "start the communicator".to_owned())?;
+    let devices: Vec<i32> = gpus.iter().map(Gpu::device).collect();
+    let communicator = nccl.ranks(&devices)?;
+    let mut seed = 0;
+    for bytes in &work.sizes {
+        out.step(None, format!("all-reduce of {bytes} bytes ({:?})", work.arm))?;
+        let mut row = AllReduceResult {
+            gpus: work.gpus.clone(),
+            arm: work.arm,
+            bytes: *bytes,
+            verdict: Verdict::Intact,
+            wrong_elements: 0,
+            seconds: None,
+            algorithm_bytes_per_second: None,
+            bus_bytes_per_second: None,
+            transports: Vec::new(),
+            nccl_version: Some(version),
+            detail: None,
+        };
+        let bench = Bench { driver, work, ranks: &ranks, communicator: &communicator };
+        let outcome = bench.size(*bytes, &mut seed, &mut row);
+        if let Err(error) = &outcome {
+            let hung = matches!(error, GpuError::Hung { .. });
+            row.verdict = if hung { Verdict::Hung } else { Verdict::Refused };
+            row.detail = Some(error.to_string());
+        }
+        let stop = row.verdict == Verdict::Damaged;
+        out.emit(&Event::AllReduce(row))?;
+        outcome?;
+        if stop {
+            break;
+        }
+    }
+    communicator.end()
+}
+
+struct Bench<'a> {
+    driver: &'a Driver,
+    work: &'a AllReduceWork,
+    ranks: &'a [Rank<'a>],
+    communicator: &'a Ranks<'a>,
+}
+
+impl Bench<'_> {
+    fn limit(&self) -> Duration {
+        Duration::from_millis(self.work.step_limit_ms)
+    }
+
+    /// Checks a size, then times it.
+    fn size(&self, bytes: u64, seed: &mut u64, row: &mut AllReduceResult) -> Result<(), GpuError> {
+        let count = bytes / 4;
+        for round in 0..CHECKED {
+            *seed += 1;
+            // Both forms: engines use the one in place, and the other leaves its input alone.
+            let in_place = round % 2 == 1;
+            row.wrong_elements += self.checked(count, *seed, in_place)?;
+        }
+        if row.wrong_elements > 0 {
+            row.verdict = Verdict::Damaged;
+            row.detail = Some("sums were wrong; larger sizes are left out".to_owned());
+            return Ok(());
+        }
+        let mut figures = Vec::new();
+        for _ in 0..FIGURES {
+            figures.push(self.timed(count)?.as_secs_f64());
+        }
+        let seconds = median(figures);
+        let rate = per_second(float(bytes), Duration::from_secs_f64(seconds));
+        let ranks = float_of(self.ranks.len());
+        row.seconds = Some(seconds);
+        row.algorithm_bytes_per_second = Some(rate);
+        row.bus_bytes_per_second = Some(rate * 2.0 * (ranks - 1.0) / ranks);
+        Ok(())
+    }
+
+    fn run(&self, count: u64, in_place: bool) -> Result<(), GpuError> {
+        let parts: Vec<Part<'_>> = self
+            .ranks
+            .iter()
+            .map(|rank| Part {
+                send: if in_place { rank.receive.pointer() } else { rank.send.pointer() },
+                receive: rank.receive.pointer(),
+                stream: rank.gpu.stream(),
+            })
+            .collect();
+        self.communicator.all_reduce(count, &parts)
+    }
+
+    /// Waits for all ranks, with an eye on NCCL's own errors.
+    fn finish(&self) -> Result<(), GpuError> {
+        let streams: Vec<&Stream> = self.ranks.iter().map(|rank| rank.gpu.stream()).collect();
+        let start = Instant::now();
+        while !all_idle(&streams)? {
+            self.communicator.background()?;
+            if start.elapsed() > self.limit() {
+                self.driver.give_up();
+                let what = "the all-reduce".to_owned();
+                return Err(GpuError::Hung { what, limit: self.limit() });
+            }
+            std::thread::yield_now();
+        }
+        self.communicator.background()
+    }
+
+    /// One all-reduce of fresh values; how many elements are wrong over all ranks.
+    fn checked(&self, count: u64, seed: u64, in_place: bool) -> Result<u64, GpuError> {
+        for (number, rank) in (0..).zip(self.ranks) {
+            let poison = rank.receive.bytes();
+            rank.gpu.enter()?;
+            self.driver.fill_bytes(rank.receive.pointer(), 0xa5, poison, rank.gpu.stream())?;
+            let input = if in_place { &rank.receive } else { &rank.send };
+            rank.gpu.sum_fill(input.pointer(), count, number, seed)?;
+        }
+        self.finish()?;
+        self.run(count, in_place)?;
+        self.finish()?;
+        let mut wrong = 0;
+        for rank in self.ranks {
+            let ranks = u64::try_from(self.ranks.len()).unwrap_or(0);
+            rank.gpu.clear_report()?;
+            rank.gpu.sum_verify(rank.receive.pointer(), count, ranks, seed)?;
+            rank.gpu.finish(self.limit(), "the check of the sums")?;
+            let [found, ..] = rank.gpu.read_report()?;
+            wrong += found;
+        }
+        Ok(wrong)
+    }
+
+    /// Time of one all-reduce, over several in a row; the slowest rank counts.
+    fn timed(&self, count: u64) -> Result<Duration, GpuError> {
+        let mut marks = Vec::new();
+        for rank in self.ranks {
+            rank.gpu.enter()?;
+            let (start, end) = (rank.gpu.event()?, rank.gpu.event()?);
+            start.record(rank.gpu.stream())?;
+            marks.push((rank.gpu, start, end));
+        }
+        for _ in 0..self.work.iterations {
+            self.run(count, false)?;
+        }
+        for (gpu, _, end) in &marks {
+            gpu.enter()?;
+            end.record(gpu.stream())?;
+        }
+        self.finish()?;
+        let mut longest = Duration::ZERO;
+        for (gpu, start, end) in &marks {
+            gpu.enter()?;
+            longest = longest.max(end.since(start)?);
+        }
+        Ok(longest / self.work.iterations.max(1))
+    }
+}

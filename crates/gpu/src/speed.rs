@@ -1,0 +1,327 @@
+//! Speed of one ordered pair, and of a GPU with its host. Every figure is a median of several runs
+//! behind a start latch; what arrived is checked afterwards, since lost writes are the fastest.
+
+mod latency;
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use peerway_core::address::PciAddress;
+
+use crate::check::{self, Arena};
+use crate::driver::{DevicePointer, Driver, Event as Mark, HostBuffer, Stream};
+use crate::gpu::{Buffer, Gpu, wait};
+use crate::kernels::Row;
+use crate::pair::{REQUESTER, TARGET};
+use crate::plan::Span;
+use crate::protocol::{Event, Rate, SpeedWork};
+use crate::report::Reporter;
+use crate::result::{DamageReport, Engine, HostRates, Mode, Operation, OperationResult, Verdict};
+use crate::status::GpuError;
+use crate::tag::Header;
+use crate::verdict::Expectation;
+
+/// Copies before the clock starts.
+const WARM_UP: u32 = 4;
+/// Copies that one figure is taken over.
+const COPIES: u32 = 16;
+/// Figures that the median is taken of.
+const FIGURES: usize = 5;
+/// Longest time that work waits behind the latch, should this process be stopped.
+const LATCH: Duration = Duration::from_secs(20);
+
+/// A pair with memory on both sides, each reachable for the other.
+struct Course<'a> {
+    driver: Rc<Driver>,
+    work: &'a SpeedWork,
+    near: &'a Gpu,
+    far: &'a Gpu,
+    /// On the requester: source of its writes, and destination.
+    near_source: Buffer,
+    near_sink: Buffer,
+    /// On the target.
+    far_source: Buffer,
+    far_sink: Buffer,
+    latch: HostBuffer,
+    generation: u16,
+}
+
+/// Which copies run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Write,
+    Read,
+    Both,
+}
+
+/// Measures all figures of a pair.
+pub(crate) fn run(
+    driver: &Rc<Driver>,
+    work: &SpeedWork,
+    out: &mut Reporter<'_>,
+) -> Result<(), GpuError> {
+    out.step(None, format!("open {} and {} for speed", work.from, work.to))?;
+    let near = Gpu::open(driver, work.from, REQUESTER)?;
+    let far = Gpu::open(driver, work.to, TARGET)?;
+    let mut course = Course::new(driver, work, &near, &far)?;
+    for engine in work.engines.clone() {
+        for (way, rate, operation) in [
+            (Way::Write, Rate::Write, Operation::Write),
+            (Way::Read, Rate::Read, Operation::Read),
+            (Way::Both, Rate::BothWays, Operation::Write),
+        ] {
+            out.step(Some((engine, operation)), format!("{rate:?} rate by {engine:?}"))?;
+            let (value, damage) = course.rate(engine, way)?;
+            match damage {
+                None => out.emit(&Event::Rate { engine, rate, value })?,
+                Some(report) => out.emit(&damaged(engine, operation, work.bytes, report))?,
+            }
+        }
+        course.latencies(engine, out)?;
+    }
+    Ok(())
+}
+
+fn damaged(engine: Engine, operation: Operation, bytes: u64, report: DamageReport) -> Event {
+    let result = OperationResult {
+        operation,
+        verdict: Verdict::Damaged,
+        damage: Some(report),
+        steps: 1,
+        bytes,
+        sampled_bytes: 0,
+        detail: Some("data was right before, and wrong at full speed".to_owned()),
+    };
+    Event::Cell { engine, result }
+}
+
+impl<'a> Course<'a> {
+    fn new(
+        driver: &Rc<Driver>,
+        work: &'a SpeedWork,
+        near: &'a Gpu,
+        far: &'a Gpu,
+    ) -> Result<Self, GpuError> {
+        // A kernel that copies for speed walks in full passes of all its threads.
+        let granule = near.stream_granule().max(far.stream_granule());
+        let bytes = work.bytes.max(granule).next_multiple_of(granule);
+        let shared = |owner: &'a Gpu, other: &'a Gpu| match work.mode {
+            Mode::Vmm => owner.alloc_shared(bytes, &[other]),
+            Mode::Peer | Mode::Ipc | Mode::Staged => owner.alloc(bytes),
+        };
+        let (near_source, near_sink) = (shared(near, far)?, shared(near, far)?);
+        let (far_source, far_sink) = (shared(far, near)?, shared(far, near)?);
+        if work.mode == Mode::Peer {
+            near.enter()?;
+            driver.enable_peer(far.context())?;
+            // The reverse direction is only needed for both ways at once and for ping-pong.
+            far.enter()?;
+            driver.enable_peer(near.context())?;
+        }
+        near.enter()?;
+        let latch = HostBuffer::new(driver, 64)?;
+        Ok(Self {
+            driver: Rc::clone(driver),
+            work,
+            near,
+            far,
+            near_source,
+            near_sink,
+            far_source,
+            far_sink,
+            latch,
+            generation: 0,
+        })
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_millis(self.work.step_limit_ms)
+    }
+
+    /// The streams' work for a way: who moves, to where, from where.
+    fn moves(&self, way: Way) -> Vec<(&'a Gpu, &Buffer, &Buffer)> {
+        let write = (self.near, &self.far_sink, &self.near_source);
+        let read = (self.near, &self.near_sink, &self.far_source);
+        let back = (self.far, &self.near_sink, &self.far_source);
+        match way {
+            Way::Write => vec![write],
+            Way::Read => vec![read],
+            Way::Both => vec![write, back],
+        }
+    }
+
+    /// Bytes per second (the sum over both directions), and what is wrong with the data.
+    fn rate(&mut self, engine: Engine, way: Way) -> Result<(f64, Option<DamageReport>), GpuError> {
+        self.prepare()?;
+        let mut figures = Vec::new();
+        for _ in 0..FIGURES {
+            figures.push(self.figure(engine, way)?);
+        }
+        let damage = self.inspect(way)?;
+        Ok((median(figures), damage))
+    }
+
+    fn headers(&self, target: &Gpu) -> (Header, Header) {
+        let header = |generation| Header::new(target.number(), 1, generation);
+        (header(self.generation), header(self.generation.wrapping_sub(1)))
+    }
+
+    /// Fresh sources, poisoned sinks. What ends up in a sink belongs to its GPU.
+    fn prepare(&mut self) -> Result<(), GpuError> {
+        self.generation = self.generation.wrapping_add(2);
+        let sides = [
+            (self.near, &self.near_source, self.far, &self.far_sink),
+            (self.far, &self.far_source, self.near, &self.near_sink),
+        ];
+        for (owner, source, other, sink) in sides {
+            let (payload, poison) = self.headers(other);
+            owner.fill(Row::dense(source.pointer(), 0, source.units()), payload)?;
+            other.fill(Row::dense(sink.pointer(), 0, sink.units()), poison)?;
+        }
+        self.near.finish(self.limit(), "the preparation")?;
+        self.far.finish(self.limit(), "the preparation")
+    }
+
+    fn inspect(&self, way: Way) -> Result<Option<DamageReport>, GpuError> {
+        let sinks = [
+            (self.far, &self.far_sink, way != Way::Read),
+            (self.near, &self.near_sink, way != Way::Write),
+        ];
+        for (owner, sink, used) in sinks {
+            if used {
+                let (payload, poison) = self.headers(owner);
+                let arena = Arena { base: sink.pointer(), bytes: sink.bytes() };
+                let expectation = Expectation { payload, poison, start: 0, end: sink.bytes() };
+                let found = check::check_range(owner, arena, expectation, self.limit())?;
+                if let Some(mut report) = found {
+                    "at full speed".clone_into(&mut report.step);
+                    return Ok(Some(report));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// One figure: copies behind the latch, timed on the GPU that makes them.
+    fn figure(&self, engine: Engine, way: Way) -> Result<f64, GpuError> {
+        let moves = self.moves(way);
+        self.latch.flag().store(0, Ordering::SeqCst);
+        let mut marks = Vec::new();
+        for (gpu, to, from) in &moves {
+            for _ in 0..WARM_UP {
+                self.copy(gpu, engine, to, from)?;
+            }
+            gpu.latch(self.latch.device_pointer(), LATCH, gpu.stream())?;
+            let (start, end) = (gpu.event()?, gpu.event()?);
+            start.record(gpu.stream())?;
+            for _ in 0..COPIES {
+                self.copy(gpu, engine, to, from)?;
+            }
+            end.record(gpu.stream())?;
+            marks.push((start, end));
+        }
+        self.latch.flag().store(1, Ordering::SeqCst);
+        let streams: Vec<&Stream> = moves.iter().map(|(gpu, ..)| gpu.stream()).collect();
+        wait(&self.driver, &streams, self.limit(), "copies for the rate")?;
+        let mut sum = 0.0;
+        for ((gpu, to, _), (start, end)) in moves.iter().zip(&marks) {
+            gpu.enter()?;
+            sum += per_second(float(to.bytes()) * f64::from(COPIES), end.since(start)?);
+        }
+        Ok(sum)
+    }
+
+    fn copy(
+        &self,
+        gpu: &Gpu,
+        engine: Engine,
+        to: &Buffer,
+        from: &Buffer,
+    ) -> Result<(), GpuError> {
+        copy(&self.driver, gpu, engine, (to.pointer(), from.pointer()), to.bytes())
+    }
+}
+
+fn copy(
+    driver: &Driver,
+    gpu: &Gpu,
+    engine: Engine,
+    (to, from): (DevicePointer, DevicePointer),
+    bytes: u64,
+) -> Result<(), GpuError> {
+    gpu.enter()?;
+    match engine {
+        Engine::Copy => driver.copy(to, from, bytes, gpu.stream()),
+        Engine::Sm => gpu.stream_bytes(to, from, bytes, gpu.stream()),
+    }
+}
+
+/// Rates between a GPU and its host, and within the GPU.
+pub(crate) fn host(
+    driver: &Rc<Driver>,
+    address: PciAddress,
+    bytes: u64,
+    limit: Duration,
+    out: &mut Reporter<'_>,
+) -> Result<(), GpuError> {
+    out.step(None, format!("host rates of {address}"))?;
+    let gpu = Gpu::open(driver, address, TARGET)?;
+    let pinned = HostBuffer::new(driver, usize::try_from(bytes).unwrap_or(0))?;
+    let bytes = u64::try_from(pinned.bytes()).unwrap_or(0);
+    let (memory, other) = (gpu.alloc(bytes)?, gpu.alloc(bytes)?);
+    let latch = HostBuffer::new(driver, 64)?;
+    let timed = |act: &dyn Fn() -> Result<(), GpuError>| -> Result<f64, GpuError> {
+        let mut figures = Vec::new();
+        for _ in 0..FIGURES {
+            let (start, end) = (Mark::new(driver)?, Mark::new(driver)?);
+            for _ in 0..WARM_UP {
+                act()?;
+            }
+            latch.flag().store(0, Ordering::SeqCst);
+            gpu.latch(latch.device_pointer(), LATCH, gpu.stream())?;
+            start.record(gpu.stream())?;
+            for _ in 0..COPIES {
+                act()?;
+            }
+            end.record(gpu.stream())?;
+            latch.flag().store(1, Ordering::SeqCst);
+            gpu.finish(limit, "copies for the host rates")?;
+            figures.push(per_second(float(bytes) * f64::from(COPIES), end.since(&start)?));
+        }
+        Ok(median(figures))
+    };
+    let stream = gpu.stream();
+    let rates = HostRates {
+        gpu: address,
+        upload_bytes_per_second: timed(&|| driver.upload_async(memory.pointer(), &pinned, stream))?,
+        download_bytes_per_second: timed(&|| {
+            driver.download_async(&pinned, memory.pointer(), stream)
+        })?,
+        local_copy_bytes_per_second: timed(&|| {
+            driver.copy(other.pointer(), memory.pointer(), bytes, stream)
+        })?,
+    };
+    out.emit(&Event::Host(rates))
+}
+
+/// The middle of several figures.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Bytes over time; a clock that stood still gives infinity, which no link can carry.
+pub(crate) fn per_second(bytes: f64, time: Duration) -> f64 {
+    if time.is_zero() { f64::MAX } else { bytes / time.as_secs_f64() }
+}
+
+/// Counts of bytes stay far below 2^53.
+#[expect(clippy::cast_precision_loss, clippy::as_conversions, reason = "exact below 2^53")]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}
+
+pub(crate) fn float_of(count: usize) -> f64 {
+    float(u64::try_from(count).unwrap_or(u64::MAX))
+}
