@@ -23,10 +23,9 @@ pub fn run(global: &Global, file: Option<&Path>, output: &mut Output) -> Result<
     let nodes = settle(looked.recording.nodes());
     let redaction = Redaction::new(&looked.snapshot);
     let mut writer = Writer::new(&format!(
-        "captured by peerway {} from {}\nnames, identifiers and configuration of tenants are \
-         replaced by stand-ins",
+        "captured by peerway {}\nnames, identifiers and configuration of tenants are replaced by \
+         stand-ins",
         env!("CARGO_PKG_VERSION"),
-        if global.host.starts_with("sim:") { &global.host } else { "a host" }
     ));
     for (path, node) in &nodes {
         if let Some(node) = redaction.node(path, node) {
