@@ -4,43 +4,66 @@ mod across_tenants;
 mod acs_override;
 mod acs_redirect;
 mod addressing_unknown;
+mod asleep;
 mod beyond_address_width;
 mod blocked_domain;
 mod board_offers_none;
 mod boot;
 mod closed_driver;
+mod contested;
+mod could_not_look;
+mod dead_device;
 mod decided_in_guest;
 mod encryption_bit;
+mod external_device;
+mod firmware_menu;
+mod firmware_settings;
+mod firmware_state;
 mod forced_capability;
 mod forked_driver;
 mod forwarding_unknown;
 mod host_not_visible;
 mod identity_under_snp;
+mod idle_vfio;
 mod iommu_off;
 mod iommu_soft;
 mod kernel_unknown;
+mod log_not_read;
 mod mapped_by_driver;
 mod narrow_link;
+mod no_acs_on_root_ports;
 mod no_driver;
 mod no_op_word;
+mod not_covered;
 mod nvlink;
 mod nvlink_not_visible;
 pub mod p2p_mechanism;
 mod passthrough_boot;
 mod processes;
+mod protected_tenant;
 mod raw_under_translation;
 mod registry;
 mod remap_parameter;
 mod route_unknown;
+mod shared_group;
+mod small_bar;
+mod sme_active;
+pub mod snp_active;
+mod snp_off;
+mod snp_unknown;
 mod software_identity;
 mod support;
 mod switch_without_effect;
 mod target_unreachable;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod tools_say_ok;
 mod translates_despite_passthrough;
 mod turns_in_switch;
+mod unassigned_bar;
+mod unity_mapping;
 mod untranslated;
 mod workaround;
 
@@ -85,4 +108,23 @@ pub const RULES: &[Rule] = &[
     closed_driver::RULE,
     tools_say_ok::RULE,
     no_driver::RULE,
+    snp_active::RULE,
+    sme_active::RULE,
+    snp_off::RULE,
+    snp_unknown::RULE,
+    firmware_settings::RULE,
+    not_covered::RULE,
+    no_acs_on_root_ports::RULE,
+    unity_mapping::RULE,
+    protected_tenant::RULE,
+    contested::RULE,
+    shared_group::RULE,
+    idle_vfio::RULE,
+    could_not_look::RULE,
+    log_not_read::RULE,
+    asleep::RULE,
+    dead_device::RULE,
+    small_bar::RULE,
+    unassigned_bar::RULE,
+    external_device::RULE,
 ];

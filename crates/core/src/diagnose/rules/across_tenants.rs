@@ -17,17 +17,17 @@ With `--all` this program also judges pairs whose two devices belong to differen
 verdict reads the other way round: *broken* is as it should be, since the IOMMU keeps one tenant's
 device away from another's memory, and *works* is the finding.
 
-How it was seen: the owner of each device (who holds it now, or whose configuration claims it), and the
-verdict on the pair.
+How it was seen: the owner of each device (who holds it now, or whose configuration claims it), and
+the verdict on the pair.
 
 Why a pair that works matters: a device in an identity group, or one below the same switch without
-redirect, can write into the memory of a GPU that somebody else uses. Nothing has to be exploited for
-that; a stray address suffices. A device that a guest holds is driven by the guest, so the guest
+redirect, can write into the memory of a GPU that somebody else uses. Nothing has to be exploited
+for that; a stray address suffices. A device that a guest holds is driven by the guest, so the guest
 decides what its GPU sends.
 
-What helps: switch ports with redirect between tenants; translating domains; devices of one switch in
-one hand. What does not help: a driver setting on the one side, since the other side's driver decides
-about the other direction.
+What helps: switch ports with redirect between tenants; translating domains; devices of one switch
+in one hand. What does not help: a driver setting on the one side, since the other side's driver
+decides about the other direction.
 
 What not to believe: that a broken pair across tenants needs repair. Nothing in this program will
 propose to open one.

@@ -12,28 +12,29 @@ pub(super) const RULE: Rule = Rule {
     code: ACS_OVERRIDE,
     title: "pcie_acs_override makes IOMMU groups look isolated that are not",
     page: "\
-`pcie_acs_override=downstream,multifunction,id:…` comes from a patch that is in no upstream kernel; every
-Proxmox kernel and some others carry it. It tells the kernel to treat ports that have no access control
-capability as if they isolated, so that devices behind them get groups of their own.
+`pcie_acs_override=downstream,multifunction,id:…` comes from a patch that is in no upstream kernel;
+every Proxmox kernel and some others carry it. It tells the kernel to treat ports that have no
+access control capability as if they isolated, so that devices behind them get groups of their own.
 
-What it does not do: it changes no register. Requests between such devices are routed as before: below
-a switch without access control they turn in the switch, whatever groups say. It opens no way for peer
-access and closes none.
+What it does not do: it changes no register. Requests between such devices are routed as before:
+below a switch without access control they turn in the switch, whatever groups say. It opens no way
+for peer access and closes none.
 
-How it was seen: the word on the command line. A kernel with the patch logs at boot that overrides are
-enabled and may allow peer-to-peer DMA that no IOMMU protects; a kernel without the patch ignores the
-word without a line.
+How it was seen: the word on the command line. A kernel with the patch logs at boot that overrides
+are enabled and may allow peer-to-peer DMA that no IOMMU protects; a kernel without the patch
+ignores the word without a line.
 
-Why it matters: the border of a group is what everything else rests on: which devices may go to a guest,
-and which groups this program may change without touching somebody else. With the override that border
-is a wish. Two guests with devices below one such port can write into each other's devices.
+Why it matters: the border of a group is what everything else rests on: which devices may go to a
+guest, and which groups this program may change without touching somebody else. With the override
+that border is a wish. Two guests with devices below one such port can write into each other's
+devices.
 
-What helps: look at the access control words of the real ports (`peerway path A B`), and give devices
-behind ports without the capability to one tenant only. Removing the word merges groups at the next
-boot, which can take devices away from guests that have them now.
+What helps: look at the access control words of the real ports (`peerway path A B`), and give
+devices behind ports without the capability to one tenant only. Removing the word merges groups at
+the next boot, which can take devices away from guests that have them now.
 
-What not to believe: that it turns access control off and so helps peer access. It pretends that access
-control is on.
+What not to believe: that it turns access control off and so helps peer access. It pretends that
+access control is on.
 
 Sources: Proxmox kernel patch 0004 (\"pci: Enable overrides for missing ACS capabilities\");
 `drivers/iommu/iommu.c`, `pci_device_group`.",

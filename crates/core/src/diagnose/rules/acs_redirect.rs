@@ -28,6 +28,9 @@ With two levels of switches this program counts redirect at any level below the 
 the kernel's own verdict does; whether a lower port's redirect alone reaches past the upper switch
 was not measured on hardware.
 
+How it was seen: the access control words in the ports' configuration space, which need root to
+read.
+
 With an IOMMU present the kernel sets these bits at boot on every capable port, and they are what
 keeps IOMMU groups apart. Clearing them removes the isolation between everything below those ports,
 while the kernel's view of the groups stays as it was: only where one tenant owns all of it.

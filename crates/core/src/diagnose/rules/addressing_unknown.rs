@@ -12,11 +12,11 @@ pub(super) const RULE: Rule = Rule {
 Under a translating domain everything hangs on the address that the requester's driver puts into its
 page tables: the peer's raw bus address, which has no IOMMU entry, or an address that the kernel
 mapped to the peer's memory. This program knows the answer for NVIDIA's driver by kernel release and
-for `amdgpu` and `xe`. For this requester it does not: no driver is bound, the driver is another one,
-or the two devices are of makers whose drivers have no way to each other.
+for `amdgpu` and `xe`. For this requester it does not: no driver is bound, the driver is another
+one, or the two devices are of makers whose drivers have no way to each other.
 
-How it was seen: the `driver` link of the requester, and for NVIDIA's driver the kernel's release with
-the symbol `iommu_dma_ops`.
+How it was seen: the `driver` link of the requester, and for NVIDIA's driver the kernel's release
+with the symbol `iommu_dma_ops`.
 
 Why it matters: the same host with the same settings loses all data or none, by this alone.
 
@@ -24,13 +24,13 @@ What helps: bind the driver that will be used, and look again. For an accelerato
 does not know, declare how it addresses peers (`--accelerator FILE`, `raw` or `mapped`); the verdict
 then says that it rests on the operator's word. A data-checked copy settles it in any case.
 
-`nouveau` and drivers for display only offer no peer access at all; the verdict stays unknown because
-nothing was tried, not because something is suspected.
+`nouveau` and drivers for display only offer no peer access at all; the verdict stays unknown
+because nothing was tried, not because something is suspected.
 
 What not to believe: that a missing driver is a broken road. It is an open question.
 
-Sources: `kernel-open/nvidia/nv-dma.c`, `nv_dma_use_map_resource`; `drivers/gpu/drm/amd/amdgpu/
-amdgpu_vram_mgr.c`, which maps through `dma_map_resource`.",
+Sources: `kernel-open/nvidia/nv-dma.c`, `nv_dma_use_map_resource`;
+`drivers/gpu/drm/amd/amdgpu/amdgpu_vram_mgr.c`, which maps through `dma_map_resource`.",
     check,
 };
 

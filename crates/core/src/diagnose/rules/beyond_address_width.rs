@@ -12,10 +12,10 @@ pub(super) const RULE: Rule = Rule {
     code: BEYOND_ADDRESS_WIDTH,
     title: "the target's memory lies above the addresses that the requester can emit",
     page: "\
-Every chip emits bus addresses of a certain width. NVIDIA's Turing, Ampere and Ada chips have 47 bits
-(128 TiB), Hopper and Blackwell 52 bits; older accelerators of other makers have 40 or 44. Firmware
-with large windows may place a device's memory region above what another one can say. Such a request
-cannot be formed: there is no fault and no peer access.
+Every chip emits bus addresses of a certain width. NVIDIA's Turing, Ampere and Ada chips have 47
+bits (128 TiB), Hopper and Blackwell 52 bits; older accelerators of other makers have 40 or 44.
+Firmware with large windows may place a device's memory region above what another one can say. Such
+a request cannot be formed: there is no fault and no peer access.
 
 How it was seen: the end of the target's region in `resource`, against the width that the
 requester's driver announced (`dma_mask_bits`), or else the width of its chip's generation.
@@ -25,12 +25,12 @@ broken board. Under a translating domain an IOMMU entry at a low address would s
 never do.
 
 What helps: a lower place for the 64-bit windows, which is firmware's decision. Look for `MMIO High
-Base`, `MMIO High Granularity Size`, `Memory Mapped I/O above 4GB` base, or `Limit CPU PA to 46 bits`.
-On AMD the address bits that memory encryption takes away also move these windows. Any of this needs a
-reboot and moves the regions of every device, those of other tenants too.
+Base`, `MMIO High Granularity Size`, `Memory Mapped I/O above 4GB` base, or `Limit CPU PA to 46
+bits`. On AMD the address bits that memory encryption takes away also move these windows. Any of
+this needs a reboot and moves the regions of every device, those of other tenants too.
 
-What not to believe: a 32-bit `dma_mask_bits`. It is the kernel's value before a driver set one and is
-not used here.
+What not to believe: a 32-bit `dma_mask_bits`. It is the kernel's value before a driver set one and
+is not used here.
 
 Sources: NVIDIA open kernel modules, `src/common/inc/swref/published`; `drivers/pci/pci-sysfs.c`,
 `dma_mask_bits_show`. Chip widths are from source; the failure was not measured on hardware.",

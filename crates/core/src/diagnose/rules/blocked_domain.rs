@@ -20,18 +20,18 @@ Why it matters: a driver bound to such a device cannot work at all. Peer access 
 troubles; the device's own start fails first, with faults in the kernel log or with a firmware that
 never arrives.
 
-As a lasting default it is unusual on x86. A type that reads `blocked` while somebody runs a guest is
-not the guest's domain: `type` shows the default domain, and a running guest has one of its own.
+As a lasting default it is unusual on x86. A type that reads `blocked` while somebody runs a guest
+is not the guest's domain: `type` shows the default domain, and a running guest has one of its own.
 
 What helps: with no driver bound, write the type that the group should have (`DMA-FQ`, or `DMA`) and
-read the file back; a write that finds a driver bound fails (`EPERM` from 6.4 on, `EBUSY` before). If
-the group belongs to a guest, leave it to its owner.
+read the file back; a write that finds a driver bound fails (`EPERM` from 6.4 on, `EBUSY` before).
+If the group belongs to a guest, leave it to its owner.
 
 What not to believe: that a peer-to-peer setting of the driver has anything to do with it.
 
-Sources: `drivers/iommu/iommu.c`, `iommu_group_show_type`; `Documentation/ABI/testing/
-sysfs-kernel-iommu_groups`. The text of the type is from the kernel's source; no host with it as a
-default has been seen.",
+Sources: `drivers/iommu/iommu.c`, `iommu_group_show_type`;
+`Documentation/ABI/testing/sysfs-kernel-iommu_groups`. The text of the type is from the kernel's
+source; no host with it as a default has been seen.",
     check,
 };
 

@@ -30,9 +30,9 @@ Boards of the professional and data-centre lines offer it. Community builds of t
 they hand out raw bus addresses always (PW0221), need large memory regions, and are supported by
 nobody.
 
-What not to believe: `ForceP2P` as a cure. It makes the capability answers say yes without making the
-hardware path exist (PW0301). A board with an NVLink bridge may reach its neighbour over NVLink all
-the same; that does not show without opening the GPU (PW0218).
+What not to believe: `ForceP2P` as a cure. It makes the capability answers say yes without making
+the hardware path exist (PW0301). A board with an NVLink bridge may reach its neighbour over NVLink
+all the same; that does not show without opening the GPU (PW0218).
 
 Sources: NVIDIA open kernel modules, `src/nvidia/src/kernel/platform/p2p/p2p_caps.c`; the table of
 this program, from vendor statements and field reports. Never certain.",

@@ -13,21 +13,21 @@ pub(super) const RULE: Rule = Rule {
     code: CLOSED_DRIVER,
     title: "the closed kernel modules are loaded, and this GPU needs the open ones",
     page: "\
-NVIDIA ships two builds of its kernel driver. Blackwell GPUs work with the open kernel modules only; the
-closed ones refuse them at start, with a line in the kernel log that names the open modules. The two
-builds have the same version number and the same programs beside them, so that everything but the
-kernel module looks right.
+NVIDIA ships two builds of its kernel driver. Blackwell GPUs work with the open kernel modules only;
+the closed ones refuse them at start, with a line in the kernel log that names the open modules. The
+two builds have the same version number and the same programs beside them, so that everything but
+the kernel module looks right.
 
-How it was seen: the version line in `/proc/driver/nvidia/version`, which has the words \"Open Kernel
-Module\" for the open build only, and the GPU's device number.
+How it was seen: the version line in `/proc/driver/nvidia/version`, which has the words \"Open
+Kernel Module\" for the open build only, and the GPU's device number.
 
-Why it matters: the GPU does not come up, and `nvidia-smi` may name another GPU's trouble or none. On
-older generations either build works, but only the open one can be read, and rebuilt where a change
-is needed (the road `mapping-driver`).
+Why it matters: the GPU does not come up, and `nvidia-smi` may name another GPU's trouble or none.
+On older generations either build works, but only the open one can be read, and rebuilt where a
+change is needed (the road `mapping-driver`).
 
-What helps: install the open flavour of the same version (packages end in `-open`, or the installer's
-question about the kernel module type), and reload the driver. That stops every program that uses
-GPUs of this driver; guests with VFIO devices are not touched.
+What helps: install the open flavour of the same version (packages end in `-open`, or the
+installer's question about the kernel module type), and reload the driver. That stops every program
+that uses GPUs of this driver; guests with VFIO devices are not touched.
 
 What not to believe: that the board is defective, or that an IOMMU setting keeps it from starting.
 

@@ -21,17 +21,17 @@ is shown, and of whether the monitor could map the regions.
 How it was seen: the driver link of the device. The group's `type` says nothing here: it shows the
 default domain, not the one in use while VFIO owns the group.
 
-Why it is unknown from outside: nothing below `/sys` shows the guest's mappings, and this program does
-not look into guests. NVIDIA's guest driver offers peer access only if it sees a topology that it
-trusts, or a peer clique announced by the monitor; announcing one does not make data arrive, as a
+Why it is unknown from outside: nothing below `/sys` shows the guest's mappings, and this program
+does not look into guests. NVIDIA's guest driver offers peer access only if it sees a topology that
+it trusts, or a peer clique announced by the monitor; announcing one does not make data arrive, as a
 report of silently wrong copies in such a guest shows.
 
 What helps: run the data-checked test inside the guest. On a host with SME active the entries for
 peer memory carry the encryption bit on every kernel that was read (PW0206), unless the monitor maps
 them through iommufd as shared buffers.
 
-What not to believe: that a guest without peer access is a fault. GPUs in confidential-computing mode
-exchange data through bounce buffers by design.
+What not to believe: that a guest without peer access is a fault. GPUs in confidential-computing
+mode exchange data through bounce buffers by design.
 
 Sources: `drivers/vfio/vfio_iommu_type1.c`, `vaddr_get_pfns`; QEMU `hw/vfio`. Not measured on
 hardware by this project.",

@@ -14,8 +14,8 @@ encryption bit (\"C-bit\", address bit 47 or 51), so that DMA to main memory pas
 memory controller. Peer memory is not behind the memory controller. An entry for it must not carry
 the bit: the address that leaves the IOMMU has the bit in it, and no device answers there.
 
-How it is seen: SME is active, the IOMMU is AMD's, and the kernel lacks the change that leaves the bit
-out for MMIO. That change is in 7.0, and in the 6.19 series from late February 2026 (6.19.3 to
+How it is seen: SME is active, the IOMMU is AMD's, and the kernel lacks the change that leaves the
+bit out for MMIO. That change is in 7.0, and in the 6.19 series from late February 2026 (6.19.3 to
 6.19.5; the first release could not be pinned down, so 6.19.3 and 6.19.4 count as unknown here). No
 backport below 6.19 is to be expected, because the files that it changes do not exist there.
 
@@ -27,8 +27,8 @@ What helps, both with a reboot, so by agreement with every other tenant: a kerne
 booting without `mem_encrypt=on`. SNP does not need that word. Transparent SME (`TSME`, a firmware
 setting) encrypts main memory without any bit in page tables; it shows in attestation reports.
 
-What not to believe: reading a mapping back through the kernel. That hides the bit; only a copy whose
-data is checked proves the state.
+What not to believe: reading a mapping back through the kernel. That hides the bit; only a copy
+whose data is checked proves the state.
 
 Sources: `drivers/iommu/generic_pt/fmt/amdv1.h` and commit e2692c4eeaa4 (\"Do not set C-bit on MMIO
 backed PTEs\"); `Documentation/arch/x86/amd-memory-encryption.rst`. What the hardware does with such

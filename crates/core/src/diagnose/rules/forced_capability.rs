@@ -11,21 +11,21 @@ pub(super) const RULE: Rule = Rule {
     code: FORCED_CAPABILITY,
     title: "ForceP2P is set: what the driver says about its capability is no evidence",
     page: "\
-The registry key `ForceP2P` of NVIDIA's driver overrides the answer to \"can these two GPUs use PCIe peer
-access?\" before any real question is asked. It has three fields: reads in bits 1:0, writes in bits 5:4,
-atomics in bits 9:8; 0 switches off, 1 on, 2 leaves the default. `0x11` forces reads and writes on and
-atomics off. `0x0` is the driver-wide switch-off (PW0304).
+The registry key `ForceP2P` of NVIDIA's driver overrides the answer to \"can these two GPUs use PCIe
+peer access?\" before any real question is asked. It has three fields: reads in bits 1:0, writes in
+bits 5:4, atomics in bits 9:8; 0 switches off, 1 on, 2 leaves the default. `0x11` forces reads and
+writes on and atomics off. `0x0` is the driver-wide switch-off (PW0304).
 
-How it was seen: `RegistryDwords` (or `RegistryDwordsPerDevice`) in `/proc/driver/nvidia/params`, which
-shows the parameters in force.
+How it was seen: `RegistryDwords` (or `RegistryDwordsPerDevice`) in `/proc/driver/nvidia/params`,
+which shows the parameters in force.
 
-Why it matters: with a field forced on, `nvidia-smi topo -p2p`, NVML, `cudaDeviceCanAccessPeer` and all
-that build on them say yes on any platform, on boards whose firmware would have said no, and whatever
-the IOMMU does. NCCL then chooses the peer transport. Nothing has been repaired; the question is no
-longer asked. The header that defines the key calls it a matter for internal testing.
+Why it matters: with a field forced on, `nvidia-smi topo -p2p`, NVML, `cudaDeviceCanAccessPeer` and
+all that build on them say yes on any platform, on boards whose firmware would have said no, and
+whatever the IOMMU does. NCCL then chooses the peer transport. Nothing has been repaired; the
+question is no longer asked. The header that defines the key calls it a matter for internal testing.
 
-What helps: a data-checked copy in both directions is the only evidence left (`peerway test`). Remove
-the key where it was set as a cure for wrong data; it cannot be one.
+What helps: a data-checked copy in both directions is the only evidence left (`peerway test`).
+Remove the key where it was set as a cure for wrong data; it cannot be one.
 
 What not to believe: recipes that set it together with `GrdmaPciTopoCheckOverride` and
 `EnableResizableBar`. The former concerns other drivers' access to GPU memory, not CUDA peer access.

@@ -11,25 +11,25 @@ pub(super) const RULE: Rule = Rule {
     code: FORKED_DRIVER,
     title: "the loaded driver carries peer-to-peer patches and always uses raw addresses",
     page: "\
-The version text of the loaded NVIDIA module marks it as a community build with peer-to-peer patches.
-Such builds enable peer access on boards where NVIDIA does not offer it, by the way through the large
-memory region (BAR1).
+The loaded NVIDIA module is a community build with peer-to-peer patches. How it was seen: its
+version text says so; a build that changed no text is not recognised. Such builds enable peer access
+on boards where NVIDIA does not offer it, by the way through the large memory region (BAR1).
 
 What they do, by their source: they write the raw base address of the peer's region into the GPU's
 page tables, on every kernel. An IOMMU entry that the kernel might have made is never used. Under a
 translating domain they therefore always fail, also on kernels where the stock driver maps peer
 memory. Their own instructions ask for identity domains or no IOMMU at all.
 
-Why it matters: a kernel-side mapping at another address cannot rescue them. Only an entry that maps the
-peer's bus address to itself does, which is what a peer map is. They also force the capability
+Why it matters: a kernel-side mapping at another address cannot rescue them. Only an entry that maps
+the peer's bus address to itself does, which is what a peer map is. They also force the capability
 answers, so that tools say yes on any platform (PW0307).
 
 They need: memory regions as large as the board's memory (Resizable BAR), the peer's address aligned
 to 512 MiB (a console on the GPU shifts it and breaks that), and no redirect on switch ports if the
 traffic is to stay in the switch.
 
-What helps: for boards that NVIDIA supports, the stock open driver. Otherwise a peer map, or identity
-domains for exactly these groups where no other tenant and no SNP stands against it
+What helps: for boards that NVIDIA supports, the stock open driver. Otherwise a peer map, or
+identity domains for exactly these groups where no other tenant and no SNP stands against it
 (`peerway roads`). Prove the data either way.
 
 What not to believe: that a passing capability query or a high bandwidth figure shows that data

@@ -18,13 +18,13 @@ root complex. PCI Express does not oblige a root complex to pass requests from o
 another: some do, some drop them, some pass reads and lose writes, and none says so.
 
 How it is judged here: AMD processors from family 17h (Zen) on are taken to forward, as the kernel
-takes them; for others the kernel keeps a list of host bridges, some of them good only between
-ports of one and the same bridge. This host's bridges are not on that list, or the processor could
-not be identified. Not being listed is no proof of the opposite: the list is for the kernel's own
+takes them; for others the kernel keeps a list of host bridges, some of them good only between ports
+of one and the same bridge. This host's bridges are not on that list, or the processor could not be
+identified. Not being listed is no proof of the opposite: the list is for the kernel's own
 peer-to-peer code, and NVIDIA's driver has a list of its own.
 
-Why it matters: if the requests are dropped, nothing is logged. There is no IOMMU fault and no
-error of the driver; writes vanish, since they are posted, and reads come back as ones.
+Why it matters: if the requests are dropped, nothing is logged. There is no IOMMU fault and no error
+of the driver; writes vanish, since they are posted, and reads come back as ones.
 
 What helps: a copy whose data is checked on the owner's side, both ways (`peerway test`). It settles
 the question for this pair for good, since the root complex does not change. Slots below a common

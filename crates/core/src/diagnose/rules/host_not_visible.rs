@@ -10,25 +10,25 @@ pub(super) const RULE: Rule = Rule {
     code: HOST_NOT_VISIBLE,
     title: "this system is a guest: the host's IOMMU and switches decide and cannot be seen",
     page: "\
-The processor reports that it runs under a hypervisor. What decides about a peer request then lies in
-the host: the IOMMU domain that the host's monitor fills, the access control bits of the real switch
-ports, the real root complex. The PCI tree, the IOMMU (if one is shown at all) and the access control
-words inside the guest are the guest's own, often emulated, and prove nothing about the road that
-requests take.
+The processor reports that it runs under a hypervisor. What decides about a peer request then lies
+in the host: the IOMMU domain that the host's monitor fills, the access control bits of the real
+switch ports, the real root complex. The PCI tree, the IOMMU (if one is shown at all) and the access
+control words inside the guest are the guest's own, often emulated, and prove nothing about the road
+that requests take.
 
 How it was seen: the flag `hypervisor` of `/proc/cpuinfo`, which every common hypervisor sets.
 
-Why it matters: a guest can look perfect and lose every byte, and it can look hopeless and work. Both
-were reported. Peer access works in a guest where the monitor mapped the peers' memory regions into
-the guest's IOMMU domain, and the guest's driver agrees to use it.
+Why it matters: a guest can look perfect and lose every byte, and it can look hopeless and work.
+Both were reported. Peer access works in a guest where the monitor mapped the peers' memory regions
+into the guest's IOMMU domain, and the guest's driver agrees to use it.
 
 What helps: a data-checked copy in both directions inside the guest (`peerway test`) is the whole
 truth about this guest. For the cause of a failure run this program on the host as well; with its
 recording at hand (`peerway capture` there) the two can be read side by side.
 
-What not to believe: the absence of an IOMMU inside the guest (`/sys/class/iommu` empty) as a sign that
-addresses pass; a topology drawn inside the guest; settings of the guest's own command line that
-speak of the IOMMU, since the host's IOMMU does not hear them.
+What not to believe: the absence of an IOMMU inside the guest (`/sys/class/iommu` empty) as a sign
+that addresses pass; a topology drawn inside the guest; settings of the guest's own command line
+that speak of the IOMMU, since the host's IOMMU does not hear them.
 
 Sources: `arch/x86/kernel/cpu/hypervisor.c`; `drivers/vfio/vfio_iommu_type1.c`.",
     check,

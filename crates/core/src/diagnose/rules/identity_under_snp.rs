@@ -19,8 +19,8 @@ pub(super) const RULE: Rule = Rule {
     title: "a group is identity on an SNP host: the IOMMU rejects every DMA of its devices",
     page: "\
 With SEV-SNP switched on, AMD's IOMMU does not accept a device-table entry without a page table
-(mode 0), and such an entry is what an identity domain programs. The hardware then rejects every
-DMA of the device, peer or not, and logs `ILLEGAL_DEV_TABLE_ENTRY`. Drivers fail in ways that name
+(mode 0), and such an entry is what an identity domain programs. The hardware then rejects every DMA
+of the device, peer or not, and logs `ILLEGAL_DEV_TABLE_ENTRY`. Drivers fail in ways that name
 something else: a NIC's probe times out, and a GPU's security processor (FSP) cannot fetch its
 firmware, so that the board fails to boot at the FSP boot command.
 
@@ -38,9 +38,10 @@ What not to believe: that the board or its firmware is defective, before the sam
 without the change of the group (unbind and bind alone). That booting with pass-through is better:
 the kernel then gives SNP up, and with it every confidential guest.
 
-Sources: `drivers/iommu/amd/iommu.c`, the global identity domain (commit 4402f2627d30), refused again
-by ba17de98545d; `drivers/iommu/amd/init.c`, `iommu_snp_enable`; AMD I/O Virtualization Technology
-specification, device table entry format. Derived from source, not measured on SNP hardware.",
+Sources: `drivers/iommu/amd/iommu.c`, the global identity domain (commit 4402f2627d30), refused
+again by ba17de98545d; `drivers/iommu/amd/init.c`, `iommu_snp_enable`; AMD I/O Virtualization
+Technology specification, device table entry format. Derived from source, not measured on SNP
+hardware.",
     check,
 };
 

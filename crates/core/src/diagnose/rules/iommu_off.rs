@@ -13,30 +13,31 @@ pub(super) const RULE: Rule = Rule {
     code: IOMMU_OFF,
     title: "no IOMMU is active: every device's addresses pass as they are",
     page: "\
-The kernel drives no IOMMU: `/sys/class/iommu` has no entry and there are no groups. Raw peer addresses
-are not checked by anything; peer access depends only on switches and on whether the root complex
-forwards. The kernel also leaves the access control bits of the ports as firmware set them.
+The kernel drives no IOMMU: `/sys/class/iommu` has no entry and there are no groups. Raw peer
+addresses are not checked by anything; peer access depends only on switches and on whether the root
+complex forwards. The kernel also leaves the access control bits of the ports as firmware set them.
 
-How it comes about: firmware has the IOMMU disabled (on AMD the ACPI table IVRS is then missing, on Intel
-DMAR); `iommu=off`, `amd_iommu=off` or `intel_iommu=off` on the command line; on Intel, a kernel whose
-default is off without `intel_iommu=on`; a kernel without the drivers.
+How it comes about: firmware has the IOMMU disabled (on AMD the ACPI table IVRS is then missing, on
+Intel DMAR); `iommu=off`, `amd_iommu=off` or `intel_iommu=off` on the command line; on Intel, a
+kernel whose default is off without `intel_iommu=on`; a kernel without the drivers.
 
 How it was seen: the empty class directory, together with the absence of groups. Where the two
 contradict each other this program calls the state unknown.
 
-What it costs: any device can write anywhere. No device can be given to a virtual machine safely. SNP
-and other confidential guests are impossible, and the kernel does not even say so: with the IOMMU off,
-no line about SNP is printed. Without interrupt remapping there is no x2APIC, so processors with APIC
-numbers above 254 stay unused.
+What it costs: any device can write anywhere. No device can be given to a virtual machine safely.
+SNP and other confidential guests are impossible, and the kernel does not even say so: with the
+IOMMU off, no line about SNP is printed. Without interrupt remapping there is no x2APIC, so
+processors with APIC numbers above 254 stay unused.
 
-Why this is no advice: an IOMMU that is off makes peer access easy for one tenant and ends the isolation
-of all. On a host that is shared, translation with a peer map gives the first without the second.
+Why this is no advice: an IOMMU that is off makes peer access easy for one tenant and ends the
+isolation of all. On a host that is shared, translation with a peer map gives the first without the
+second.
 
-What not to believe: the banner `iommu: Default domain type: Translated`. It prints on hosts without any
-IOMMU. Interrupt remapping lines are no DMA translation either.
+What not to believe: the banner `iommu: Default domain type: Translated`. It prints on hosts without
+any IOMMU. Interrupt remapping lines are no DMA translation either.
 
-Sources: `drivers/iommu/iommu.c`, `iommu_subsys_init`; `drivers/iommu/amd/init.c`, `amd_iommu_detect`;
-`arch/x86/kernel/apic/apic.c`, `try_to_enable_x2apic`.",
+Sources: `drivers/iommu/iommu.c`, `iommu_subsys_init`; `drivers/iommu/amd/init.c`,
+`amd_iommu_detect`; `arch/x86/kernel/apic/apic.c`, `try_to_enable_x2apic`.",
     check,
 };
 

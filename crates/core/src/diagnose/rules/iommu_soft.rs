@@ -12,22 +12,24 @@ pub(super) const RULE: Rule = Rule {
     code: IOMMU_SOFT,
     title: "iommu=soft switches bounce buffers on and no IOMMU off",
     page: "\
-The documentation of `iommu=soft` says that it uses software bounce buffers and can prevent the use of a
-hardware IOMMU. In kernels 6.1 to 7.3, as read, it does the first only: bounce buffers (SWIOTLB) are
-switched on, and AMD-Vi and VT-d are detected and driven all the same. Groups translate as before.
+The documentation of `iommu=soft` says that it uses software bounce buffers and can prevent the use
+of a hardware IOMMU. In kernels 6.1 to 7.3, as read, it does the first only: bounce buffers
+(SWIOTLB) are switched on, and AMD-Vi and VT-d are detected and driven all the same. Groups
+translate as before.
 
-How it was seen: the word on the command line; the units below `/sys/class/iommu` and the groups' types
-show that the IOMMU works.
+How it was seen: the word on the command line; the units below `/sys/class/iommu` and the groups'
+types show that the IOMMU works.
 
-Why it matters: guides for desktop boards recommend it against peer-access trouble, and for old boards
-with a broken IOMMU it once mattered. Whoever set it takes the IOMMU for off and looks for the cause
-elsewhere. NVIDIA's driver, on the other hand, treats a device on bounce buffers as one that needs no
-remapping.
+Why it matters: guides for desktop boards recommend it against peer-access trouble, and for old
+boards with a broken IOMMU it once mattered. Whoever set it takes the IOMMU for off and looks for
+the cause elsewhere. NVIDIA's driver, on the other hand, treats a device on bounce buffers as one
+that needs no remapping.
 
-What helps: look at the group's `type`, which says what happens to this device's addresses, and remove
-the word at the next change of the command line.
+What helps: look at the group's `type`, which says what happens to this device's addresses, and
+remove the word at the next change of the command line.
 
-What not to believe: the boot banner `Default domain type: …`, which prints with and without an IOMMU.
+What not to believe: the boot banner `Default domain type: …`, which prints with and without an
+IOMMU.
 
 Sources: `arch/x86/kernel/pci-dma.c`, `iommu_setup` and `pci_iommu_alloc`;
 `Documentation/admin-guide/kernel-parameters.txt`. Read in source; the effect on the driver was not

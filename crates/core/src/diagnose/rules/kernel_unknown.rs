@@ -12,21 +12,21 @@ pub(super) const RULE: Rule = Rule {
     code: KERNEL_UNKNOWN,
     title: "this kernel release is none of those that the rules were checked against",
     page: "\
-Much depends on the kernel's version: whether a translated device has a table of DMA operations (which
-decides about NVIDIA's addresses), what a write of `identity` does on an SNP host, whether entries for
-peer memory carry the encryption bit, which error numbers a refused write gives. The rules of this
-program come from the source of kernels 5.11 to 7.3. This kernel's release could not be read, does not
-begin with a version number, or lies outside that range.
+Much depends on the kernel's version: whether a translated device has a table of DMA operations
+(which decides about NVIDIA's addresses), what a write of `identity` does on an SNP host, whether
+entries for peer memory carry the encryption bit, which error numbers a refused write gives. The
+rules of this program come from the source of kernels 5.11 to 7.3. This kernel's release could not
+be read, does not begin with a version number, or lies outside that range.
 
 How it was seen: `/proc/sys/kernel/osrelease`.
 
-Why it matters: outside the range the rules say what the nearest known kernel does. Distributions also
-move changes between releases; where a direct probe exists (the symbol `iommu_dma_ops`, EFR2 bit 13) it
-is used before the version.
+Why it matters: outside the range the rules say what the nearest known kernel does. Distributions
+also move changes between releases; where a direct probe exists (the symbol `iommu_dma_ops`, EFR2
+bit 13) it is used before the version.
 
-What helps: nothing needs to be done. Verdicts that rest on the version have a lower standing here than
-elsewhere; a data-checked test (`peerway test`) has the same standing on every kernel. Changes to the
-host refuse what they cannot predict.
+What helps: nothing needs to be done. Verdicts that rest on the version have a lower standing here
+than elsewhere; a data-checked test (`peerway test`) has the same standing on every kernel. Changes
+to the host refuse what they cannot predict.
 
 What not to believe: that a newer kernel must be better for peer access. From 6.12 on the way that
 NVIDIA's driver had under translation is gone, and kernels 6.13 to 6.19 accept a setting that breaks

@@ -12,8 +12,8 @@ pub(super) const RULE: Rule = Rule {
     code: NARROW_LINK,
     title: "a link of the route runs with less than half its lanes",
     page: "\
-Data arrives, but a link on the way runs with less than half of the lanes that the device or port has.
-Peer bandwidth cannot exceed the narrowest link: a x16 board on four lanes gives a quarter.
+Data arrives, but a link on the way runs with less than half of the lanes that the device or port
+has. Peer bandwidth cannot exceed the narrowest link: a x16 board on four lanes gives a quarter.
 
 How it was seen: `current_link_width` against `max_link_width` in sysfs, of both devices and of the
 ports between them. Width is fixed when the link trains and does not change with load.
@@ -22,15 +22,15 @@ What is not judged: speed. Idle GPUs lower their link to 2.5 GT/s and raise it u
 low `current_link_speed` on a quiet machine says nothing. Measure under load instead.
 
 Usual reasons: a board in a slot that is wired for fewer lanes; a slot whose lanes firmware splits
-between several devices (bifurcation) while one board sits in it; a riser or a cable that lost lanes;
-a board not fully seated; dirt on the contacts. Links also retrain to fewer lanes after errors: look
-for corrected-error messages (AER) of that port in the kernel log.
+between several devices (bifurcation) while one board sits in it; a riser or a cable that lost
+lanes; a board not fully seated; dirt on the contacts. Links also retrain to fewer lanes after
+errors: look for corrected-error messages (AER) of that port in the kernel log.
 
 Why it matters: for tensor parallelism the slowest pair sets the pace of all.
 
 What helps: another slot, a reseated board, another riser; in firmware look for the bifurcation of
-that slot (`PCIe Slot N Bifurcation`, or the like). All of it needs the host down, and so stops every
-tenant.
+that slot (`PCIe Slot N Bifurcation`, or the like). All of it needs the host down, and so stops
+every tenant.
 
 What not to believe: bandwidth tables of the vendor for a link that is not the one you have.
 

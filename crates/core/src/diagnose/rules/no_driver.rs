@@ -11,28 +11,30 @@ pub(super) const RULE: Rule = Rule {
     code: NO_DRIVER,
     title: "a GPU has no driver bound to it",
     page: "\
-No kernel driver is bound to this GPU: the `driver` link in sysfs is missing. Nobody can use it, neither
-the host nor a guest. It is counted among the host's GPUs, and pairs with it are unknown, because how it
-would address its peers depends on the driver that will be bound.
+No kernel driver is bound to this GPU: the `driver` link in sysfs is missing. Nobody can use it,
+neither the host nor a guest. It is counted among the host's GPUs, and pairs with it are unknown,
+because how it would address its peers depends on the driver that will be bound.
 
-How it was seen: `/sys/bus/pci/devices/ADDRESS/driver`. Where the link could not be read this finding does
-not appear.
+How it was seen: `/sys/bus/pci/devices/ADDRESS/driver`. Where the link could not be read this
+finding does not appear.
 
-Reasons: the driver is not installed, not built for the running kernel (after a kernel update without
-headers, DKMS builds nothing and says so only in its own log), or blocked by a list of modules; the
-driver tried and gave up, which the kernel log says (`probe … failed with error`); an unbind without a
-bind afterwards; a `driver_override` with a name that no driver has, which some tools set on purpose;
-the closed kernel modules on a GPU that needs the open ones (PW0306).
+Reasons: the driver is not installed, not built for the running kernel (after a kernel update
+without headers, DKMS builds nothing and says so only in its own log), or blocked by a list of
+modules; the driver tried and gave up, which the kernel log says (`probe … failed with error`); an
+unbind without a bind afterwards; a `driver_override` with a name that no driver has, which some
+tools set on purpose; the closed kernel modules on a GPU that needs the open ones (PW0306).
 
-Why it matters: `nvidia-smi` shows the remaining GPUs and no hint of the missing one. Count GPUs from the
-PCI tree, never from the tool.
+Why it matters: `nvidia-smi` shows the remaining GPUs and no hint of the missing one. Count GPUs
+from the PCI tree, never from the tool.
 
-What helps: read the kernel log for this address; look at `driver_override`; build the module for this
-kernel. A GPU that a tool left unbound in the middle of a change belongs to that change.
+What helps: read the kernel log for this address; look at `driver_override`; build the module for
+this kernel. A GPU that a tool left unbound in the middle of a change belongs to that change.
 
-What not to believe: that an unbound GPU is free for a guest: who owns it is a matter of configuration.
+What not to believe: that an unbound GPU is free for a guest: who owns it is a matter of
+configuration.
 
-Sources: `drivers/base/dd.c`, `driver_probe_device`; `drivers/pci/pci-sysfs.c`, `driver_override_show`.",
+Sources: `drivers/base/dd.c`, `driver_probe_device`; `drivers/pci/pci-sysfs.c`,
+`driver_override_show`.",
     check,
 };
 

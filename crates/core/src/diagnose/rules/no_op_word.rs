@@ -22,10 +22,10 @@ that something is switched.
 
 The usual ones:
 
-- `amd_iommu=on` is no option. AMD-Vi is on whenever firmware enables it; newer kernels log
-  `AMD-Vi: Unknown option - 'on'`.
-- `intel_iommu=…` on an AMD processor and `amd_iommu=…` on an Intel one speak to a driver that is not
-  there.
+- `amd_iommu=on` is no option. AMD-Vi is on whenever firmware enables it; newer kernels log `AMD-Vi:
+  Unknown option - 'on'`.
+- `intel_iommu=…` on an AMD processor and `amd_iommu=…` on an Intel one speak to a driver that is
+  not there.
 - `pci=noacs` is no option. No word switches access control off as a whole; redirect can be cleared
   port by port.
 - `iommu=on` is no option on x86.
@@ -35,8 +35,8 @@ The usual ones:
 How it was seen: the command line, against a table of the words that kernels know, and the
 processor's maker and flags.
 
-Why it matters: time is lost on looking for the effect, and the next reader of the host takes the word
-for a decision. A host whose IOMMU is off stays off with `amd_iommu=on`.
+Why it matters: time is lost on looking for the effect, and the next reader of the host takes the
+word for a decision. A host whose IOMMU is off stays off with `amd_iommu=on`.
 
 What helps: remove the word at the next change of the command line. Nothing changes by it.
 

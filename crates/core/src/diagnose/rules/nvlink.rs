@@ -9,10 +9,10 @@ pub(super) const RULE: Rule = Rule {
     code: NVLINK,
     title: "NVLink carries the pair; PCIe and the IOMMU have no part in it",
     page: "\
-The two GPUs have NVLink connections that are up, directly or through NVSwitches. Peer access then uses
-NVLink: requests carry addresses of the NVLink fabric, and neither the PCIe switches, nor access
-control, nor the IOMMU sees them. NVLink outranks the PCIe path in the driver's choice, in CUDA and in
-NCCL.
+The two GPUs have NVLink connections that are up, directly or through NVSwitches. Peer access then
+uses NVLink: requests carry addresses of the NVLink fabric, and neither the PCIe switches, nor
+access control, nor the IOMMU sees them. NVLink outranks the PCIe path in the driver's choice, in
+CUDA and in NCCL.
 
 How it was seen: a listing of NVLink connections that came with the material (`nvidia-smi nvlink`, a
 topology matrix, or a measurement). It does not show in sysfs; on a live host nobody knows of it
@@ -25,8 +25,8 @@ What it does not cover: transfers that leave NVLink, such as those of network co
 memory, which are PCIe requests of the controller and are judged as such. A GPU whose links failed
 falls back to PCIe where the driver allows it, and on systems with NVSwitches it does not fall back.
 
-What helps: nothing is needed. Bandwidth far below that of the links means that some of them are down,
-or that a program copies through main memory.
+What helps: nothing is needed. Bandwidth far below that of the links means that some of them are
+down, or that a program copies through main memory.
 
 What not to believe: a single link error counter as a sign of broken peer access; links retrain and
 replay.

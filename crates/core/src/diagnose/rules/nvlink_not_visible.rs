@@ -14,22 +14,22 @@ pub(super) const RULE: Rule = Rule {
     title: "these boards have NVLink, and whether it connects them cannot be seen",
     page: "\
 These boards have NVLink, or take an NVLink bridge. Where links are up between two GPUs, peer access
-uses them and never touches PCIe, so that the verdict on the PCIe path is beside the point. The state
-of the links is kept inside the driver; sysfs shows nothing of it, and this program opens no GPU
-unless a measurement was asked for.
+uses them and never touches PCIe, so that the verdict on the PCIe path is beside the point. The
+state of the links is kept inside the driver; sysfs shows nothing of it, and this program opens no
+GPU unless a measurement was asked for.
 
 How it was seen: the PCI device numbers of both boards.
 
-What it does to verdicts: for modules whose NVLink is wired into the board (SXM and its like), a pair
-that PCIe could not carry is called unknown rather than broken. For cards that take a bridge the PCIe
-verdict stands with the lowest confidence, since most such cards have none.
+What it does to verdicts: for modules whose NVLink is wired into the board (SXM and its like), a
+pair that PCIe could not carry is called unknown rather than broken. For cards that take a bridge
+the PCIe verdict stands with the lowest confidence, since most such cards have none.
 
-What helps: a measurement (`peerway test`) answers it, and so does the output of
-`nvidia-smi nvlink --status` or `nvidia-smi topo -m` given to `peerway diagnose --import`. `NV` with a
-number between two GPUs means that many links.
+What helps: a measurement (`peerway test`) answers it, and so does the output of `nvidia-smi nvlink
+--status` or `nvidia-smi topo -m` given to `peerway diagnose --import`. `NV` with a number between
+two GPUs means that many links.
 
-What not to believe: an error of `nvidia-smi nvlink` as \"no NVLink\"; and the absence of its output in
-a bug report as anything at all.
+What not to believe: an error of `nvidia-smi nvlink` as \"no NVLink\"; and the absence of its output
+in a bug report as anything at all.
 
 Sources: NVIDIA open kernel modules, supported-devices table and `p2p_caps.c`, `p2pGetCapsStatus`;
 NVIDIA's product pages for which boards have links. Nothing here was measured on NVLink hardware.",

@@ -11,6 +11,7 @@ use crate::diagnose::{Context, Rule};
 use crate::judge::Confidence;
 use crate::judge::addressing::is_fork;
 use crate::snapshot::Snapshot;
+use crate::snapshot::driver::DriverVersion;
 use crate::snapshot::kernel::Tristate;
 use crate::snapshot::pci::PciDevice;
 
@@ -20,29 +21,33 @@ pub(super) const RULE: Rule = Rule {
     page: "\
 NVIDIA's driver has two ways of PCIe peer access, and never both for one pair:
 
-- **Mailbox**, the older one and the default: the requester addresses an aperture in the peer's small
-  register region (BAR0) and a 64 KiB mailbox in its large region (BAR1). Peers number eight at most.
-- **BAR1**: each GPU shows its whole memory in its large region, and the requester addresses that. It
-  needs a region larger than the memory, an architecture that supports it (Hopper, Blackwell), and
-  peer addresses aligned to 512 MiB. A console on the GPU shifts the layout and breaks the alignment.
+- **Mailbox**, the older one and the default: the requester addresses an aperture in the peer's
+  small register region (BAR0) and a 64 KiB mailbox in its large region (BAR1). Peers number eight
+  at most.
+- **BAR1**: each GPU shows its whole memory in its large region, and the requester addresses that.
+  It needs a region larger than the memory, an architecture that supports it (Hopper, Blackwell),
+  and peer addresses aligned to 512 MiB. A console on the GPU shifts the layout and breaks the
+  alignment.
 
-The registry keys that choose: up to branch 570 `RMForceP2PType` (1 mailbox, 2 BAR1, 3 NVLink, 4 C2C).
-From 575 on `RMPcieP2PType` (0 mailbox, 1 BAR1, 2 automatic), and `RMForceP2PType` was **renumbered**
-(1 PCIe, 2 NVLink, 3 C2C): an old recipe that says 2 for BAR1 asks a new driver for NVLink.
-`RMForceStaticBar1=0` takes the second way away. With automatic choice GB20x boards take BAR1 from branch
-590 on; Hopper and GB10x need 1.
+The registry keys that choose: up to branch 570 `RMForceP2PType` (1 mailbox, 2 BAR1, 3 NVLink, 4
+C2C). From 575 on `RMPcieP2PType` (0 mailbox, 1 BAR1, 2 automatic), and `RMForceP2PType` was
+**renumbered** (1 PCIe, 2 NVLink, 3 C2C): an old recipe that says 2 for BAR1 asks a new driver for
+NVLink. `RMForceStaticBar1=0` takes the second way away. With automatic choice GB20x boards take
+BAR1 from branch 590 on; Hopper and GB10x need 1.
 
-Why it matters: the two put different addresses on the bus. A peer map for BAR1 covers the large region;
-mailbox needs a page of BAR0 as well, which is a 32-bit region below 4 GiB and, under another host
-bridge, may collide with addresses that the DMA API gives out. It also decides which faults are seen.
+Why it matters: the two put different addresses on the bus. A peer map for BAR1 covers the large
+region; mailbox needs a page of BAR0 as well, which is a 32-bit region below 4 GiB and, under
+another host bridge, may collide with addresses that the DMA API gives out. It also decides which
+faults are seen.
 
-How it was judged: driver version, registry keys, board and region size. The closed firmware has the last
-word and is not visible, so the answer is `possible`.
+How it was judged: driver version, registry keys, board and region size. The closed firmware has the
+last word and is not visible, so the answer is `possible`.
 
 What not to believe: `nvidia-smi topo -p2p` tells neither.
 
 Sources: NVIDIA open kernel modules, `kern_bus.c`, `kern_bus_gh100.c`, `p2p_caps.c`
-(`_kp2pCapsGetStatusOverPcieBar1`), `nvrm_registry.h`, read at tags 535 to 595. Not measured on hardware.",
+(`_kp2pCapsGetStatusOverPcieBar1`), `nvrm_registry.h`, read at tags 535 to 595. Not measured on
+hardware.",
     check,
 };
 
@@ -69,17 +74,17 @@ impl fmt::Display for Mechanism {
 
 /// First branch with `RMPcieP2PType`, and with the new numbers of `RMForceP2PType`.
 const RENUMBERED_AT: u32 = 575;
-/// First branch in which GB20x boards take BAR1 under automatic choice.
+/// First branch in which `GB20x` boards take BAR1 under automatic choice.
 const AUTOMATIC_AT: u32 = 590;
 /// No present board has so little memory: a region of this size cannot show all of it.
-const SMALLEST_MEMORY: u64 = 2 << 30;
+pub(super) const SMALLEST_MEMORY: u64 = 2 << 30;
 
 /// The way that the driver uses from and to a GPU that it is bound to, and why.
 pub fn mechanism(snapshot: &Snapshot, device: &PciDevice) -> (Mechanism, String) {
     if is_fork(snapshot) {
         return (Mechanism::Bar1, "peer-to-peer builds use BAR1 only".to_owned());
     }
-    let Some(branch) = snapshot.nvidia.version.known().and_then(|version| version.branch()) else {
+    let Some(branch) = snapshot.nvidia.version.known().and_then(DriverVersion::branch) else {
         return (Mechanism::Unknown, "the driver's version is not known".to_owned());
     };
     if snapshot.nvidia.params.known().is_none() {
@@ -110,6 +115,7 @@ pub fn mechanism(snapshot: &Snapshot, device: &PciDevice) -> (Mechanism, String)
     granted(snapshot, device, asked, branch, static_off)
 }
 
+#[derive(Clone, Copy)]
 enum Asked {
     Mailbox(&'static str),
     Bar1(&'static str),

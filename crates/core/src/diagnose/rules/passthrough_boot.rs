@@ -14,19 +14,20 @@ pub(super) const RULE: Rule = Rule {
     code: PASSTHROUGH_BOOT,
     title: "the command line passes every device through the IOMMU untranslated",
     page: "\
-`iommu=pt` and `iommu.passthrough=1` make the default domain of every group `identity`: all devices of
-the host, not only GPUs, reach all of its memory. Peer requests with raw addresses then pass the
+`iommu=pt` and `iommu.passthrough=1` make the default domain of every group `identity`: all devices
+of the host, not only GPUs, reach all of its memory. Peer requests with raw addresses then pass the
 IOMMU. Guests with devices keep their own translation.
 
-What it costs: the isolation of every device of the host from the host's memory; and on AMD, SEV-SNP.
-The kernel refuses to enable SNP while the default is pass-through (`AMD-Vi: SNP: IOMMU disabled or
-configured in passthrough mode, SNP cannot be supported.`), so that no SNP guest starts after the next
-boot. Only kernels from 7.3 on, with IOMMUs that report EFR2 bit 13 (SNP page mode 0), allow both.
+What it costs: the isolation of every device of the host from the host's memory; and on AMD,
+SEV-SNP. The kernel refuses to enable SNP while the default is pass-through (`AMD-Vi: SNP: IOMMU
+disabled or configured in passthrough mode, SNP cannot be supported.`), so that no SNP guest starts
+after the next boot. Only kernels from 7.3 on, with IOMMUs that report EFR2 bit 13 (SNP page mode
+0), allow both.
 
-What it does not do: it does not switch the IOMMU off; interrupts are still remapped. It does not reach
-devices that the kernel does not trust, such as those behind external ports (PW0103). On Intel units
-without the pass-through mode it maps main memory only (PW0219). With SME active, an explicit word
-skips the kernel's own check against the combination.
+What it does not do: it does not switch the IOMMU off; interrupts are still remapped. It does not
+reach devices that the kernel does not trust, such as those behind external ports (PW0103). On Intel
+units without the pass-through mode it maps main memory only (PW0219). With SME active, an explicit
+word skips the kernel's own check against the combination.
 
 How it was seen: the last of these words on the command line, which is the one in force; the groups'
 `type` files show the effect.

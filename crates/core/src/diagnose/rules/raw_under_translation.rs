@@ -11,22 +11,24 @@ pub(super) const RULE: Rule = Rule {
     code: RAW_UNDER_TRANSLATION,
     title: "peer requests carry raw bus addresses into a translating IOMMU domain",
     page: "\
-A GPU reaches a peer's memory by an address. Where its IOMMU group has a translating domain
-(`type` reads `DMA` or `DMA-FQ`), the IOMMU looks every address of the GPU up in that domain's
-page table. NVIDIA's driver on kernels from 6.12 on, and every peer-to-peer fork of it on any
-kernel, hands the GPU the peer's raw bus address, for which no entry exists. The request is
-refused; the kernel logs a page fault at an address inside the peer's memory region; the data is
-lost. The GPU that wrote notices nothing, since memory writes on PCIe are posted, and one that
-read gets zeros or ones.
+A GPU reaches a peer's memory by an address. Where its IOMMU group has a translating domain (`type`
+reads `DMA` or `DMA-FQ`), the IOMMU looks every address of the GPU up in that domain's page table.
+NVIDIA's driver on kernels from 6.12 on, and every peer-to-peer fork of it on any kernel, hands the
+GPU the peer's raw bus address, for which no entry exists. The request is refused; the kernel logs a
+page fault at an address inside the peer's memory region; the data is lost. The GPU that wrote
+notices nothing, since memory writes on PCIe are posted, and one that read gets zeros or ones.
 
 The requester's own group decides, so each direction of a pair has its own verdict.
+
+How it was seen: the group's `type`, the driver that is bound, and what that driver does on this
+kernel; each is in the evidence.
 
 What lies about it: `nvidia-smi topo -p2p` says OK, `cudaDeviceCanAccessPeer` returns 1, NCCL
 chooses the peer transport. None of them asks the IOMMU.
 
 What helps: a road that gives the peer's address an entry (a peer map, a mapping driver), one that
-takes the translation away for these groups only (identity; never on an SNP host), or living
-without peer access (`NCCL_P2P_DISABLE=1` covers NCCL alone).
+takes the translation away for these groups only (identity; never on an SNP host), or living without
+peer access (`NCCL_P2P_DISABLE=1` covers NCCL alone).
 
 Sources: `drivers/iommu/dma-iommu.c` and commit b5c58b2fdc42 (\"dma-mapping: direct calls for
 dma-iommu\", 6.12); `kernel-open/nvidia/nv-dma.c`, `nv_dma_use_map_resource`. The loss itself was

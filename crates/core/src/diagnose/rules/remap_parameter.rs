@@ -11,29 +11,29 @@ pub(super) const RULE: Rule = Rule {
     code: REMAP_PARAMETER,
     title: "DmaRemapPeerMmio does not decide alone whether peer memory is mapped",
     page: "\
-`DmaRemapPeerMmio: 1` is the default of NVIDIA's driver and reads like \"peer memory is mapped through
-the IOMMU\". It only permits that. Before it maps, the driver asks whether the device has a table of
-DMA operations with a mapping hook. Kernels 5.9 to 6.11 give a translated device one. From 6.12 on the
-kernel calls its IOMMU layer directly, the table is empty, and the driver takes that for \"no remapping
-needed\": it hands the GPU the peer's raw bus address and reports success.
+`DmaRemapPeerMmio: 1` is the default of NVIDIA's driver and reads like \"peer memory is mapped
+through the IOMMU\". It only permits that. Before it maps, the driver asks whether the device has a
+table of DMA operations with a mapping hook. Kernels 5.9 to 6.11 give a translated device one. From
+6.12 on the kernel calls its IOMMU layer directly, the table is empty, and the driver takes that for
+\"no remapping needed\": it hands the GPU the peer's raw bus address and reports success.
 
 With `DmaRemapPeerMmio: 0` the driver never asks, on any kernel.
 
-How it was seen: `/proc/driver/nvidia/params` (there is no `/sys/module/nvidia/parameters`), the kernel's
-release, and the symbol `iommu_dma_ops` in `/proc/kallsyms` where it could be read.
+How it was seen: `/proc/driver/nvidia/params` (there is no `/sys/module/nvidia/parameters`), the
+kernel's release, and the symbol `iommu_dma_ops` in `/proc/kallsyms` where it could be read.
 
-Why it matters: the parameter is the first thing that people check, and it shows the wished-for value on
-hosts where nothing is mapped. The kernel's own mapping function still works there; only the driver's
-question is out of date. Driver branches 535 to 595 are alike in this.
+Why it matters: the parameter is the first thing that people check, and it shows the wished-for
+value on hosts where nothing is mapped. The kernel's own mapping function still works there; only
+the driver's question is out of date. Driver branches 535 to 595 are alike in this.
 
-What helps: the open driver rebuilt so that it always asks the kernel (one function of `nv-dma.c`), a peer
-map, or identity domains where nothing stands against them (`peerway roads`).
+What helps: the open driver rebuilt so that it always asks the kernel (one function of `nv-dma.c`),
+a peer map, or identity domains where nothing stands against them (`peerway roads`).
 
 What not to believe: that setting the parameter again changes anything.
 
-Sources: `kernel-open/nvidia/nv-dma.c`, `nv_dma_use_map_resource`, `nv_dma_map_peer`; commit b5c58b2fdc42
-(\"dma-mapping: direct calls for dma-iommu\", 6.12). Read in source and matched by one public report
-of raw addresses on kernel 7.0; not measured on GPUs by this project.",
+Sources: `kernel-open/nvidia/nv-dma.c`, `nv_dma_use_map_resource`, `nv_dma_map_peer`; commit
+b5c58b2fdc42 (\"dma-mapping: direct calls for dma-iommu\", 6.12). Read in source and matched by one
+public report of raw addresses on kernel 7.0; not measured on GPUs by this project.",
     check,
 };
 

@@ -10,25 +10,26 @@ pub(super) const RULE: Rule = Rule {
     title: "the route passes something that could not be read, and it decides",
     page: "\
 A verdict needs an answer to every question on the route: the group and its type, the access control
-words of the ports between two devices below one switch, the target's memory regions, the processor's
-maker. One of these could not be read here, and both answers are possible and lead to different
-verdicts. Where an unread part makes no difference, this program does not complain about it.
+words of the ports between two devices below one switch, the target's memory regions, the
+processor's maker. One of these could not be read here, and both answers are possible and lead to
+different verdicts. Where an unread part makes no difference, this program does not complain about
+it.
 
 How it was seen: the reasons are in the evidence, each with the place that could not be read.
 
 Usual reasons: this program ran without root, and the kernel shows only the first 64 bytes of
 configuration space to others, while access control lies above them; the recording at hand does not
-hold the file; a port sleeps, and reading it would wake it (PW0703); the group's `type` file does not
-exist (kernels before 5.11), or reads `unknown` because the group has no default domain.
+hold the file; a port sleeps, and reading it would wake it (PW0703); the group's `type` file does
+not exist (kernels before 5.11), or reads `unknown` because the group has no default domain.
 
-Why it matters: an unknown is not a quiet \"yes\". A tool that takes an unreadable access control word
-for an absent one declares hosts healthy that lose data.
+Why it matters: an unknown is not a quiet \"yes\". A tool that takes an unreadable access control
+word for an absent one declares hosts healthy that lose data.
 
-What helps: run as root on the host itself, `--wake` for sleeping ports, or a fresh recording made as
-root. What remains unknown then can only be measured (`peerway test`).
+What helps: run as root on the host itself, `--wake` for sleeping ports, or a fresh recording made
+as root. What remains unknown then can only be measured (`peerway test`).
 
-What not to believe: `lspci` output that says `<access denied>` or shows no ACS lines, when it was not
-taken as root with `-vv`: absent lines are no absent capability.
+What not to believe: `lspci` output that says `<access denied>` or shows no ACS lines, when it was
+not taken as root with `-vv`: absent lines are no absent capability.
 
 Sources: `drivers/pci/pci-sysfs.c`, `pci_read_config`; `drivers/iommu/iommu.c`,
 `iommu_group_show_type`.",

@@ -11,21 +11,22 @@ pub(super) const RULE: Rule = Rule {
     code: SOFTWARE_IDENTITY,
     title: "this identity domain maps main memory only: peer addresses still fault",
     page: "\
-Intel's IOMMU has a pass-through mode only where its extended capability register says so (bit 6). On
-a unit without it, kernels such as 6.8 build an identity domain in software: a page table that maps
-main memory and the regions that firmware reserved to themselves. Memory regions of devices are not
-in it. The group's `type` reads `identity`, yet a raw peer address faults as under translation.
+Intel's IOMMU has a pass-through mode only where its extended capability register says so (bit 6).
+On a unit without it, kernels such as 6.8 build an identity domain in software: a page table that
+maps main memory and the regions that firmware reserved to themselves. Memory regions of devices are
+not in it. The group's `type` reads `identity`, yet a raw peer address faults as under translation.
 Kernels such as 6.14 refuse identity on such units and use a translating domain.
 
 How it was seen: the group's `type`, and `ecap` of the group's unit below `/sys/class/iommu`.
 
-Why it matters: it is the case in which the usual advice has been followed to the letter, and nothing
-changed. The kernel log still carries DMAR faults at addresses inside a peer's memory region.
+Why it matters: it is the case in which the usual advice has been followed to the letter, and
+nothing changed. The kernel log still carries DMAR faults at addresses inside a peer's memory
+region.
 
 What helps: the bit is set where the hardware has the mode and firmware shows it. Some boards have a
 menu entry for it: look for `PassThrough DMA` or `Pass-through DMA` beside the VT-d entries, or the
-like. Changing it needs a reboot, which stops every tenant. Otherwise a peer map, or a driver that has
-peer memory mapped, serves without it.
+like. Changing it needs a reboot, which stops every tenant. Otherwise a peer map, or a driver that
+has peer memory mapped, serves without it.
 
 What not to believe: the banner `Default domain type: Passthrough`, and `type` alone.
 

@@ -131,7 +131,7 @@ pub(super) fn cut(text: &str) -> String {
 
 /// Whether the host has anything that could use peer access; without, this program keeps quiet.
 pub(super) fn has_accelerators(snapshot: &Snapshot) -> bool {
-    snapshot.devices.iter().any(|device| device.is_gpu()) || !snapshot.accelerators.is_empty()
+    snapshot.devices.iter().any(PciDevice::is_gpu) || !snapshot.accelerators.is_empty()
 }
 
 /// NVIDIA GPUs that NVIDIA's driver is bound to.

@@ -18,25 +18,26 @@ pub(super) const RULE: Rule = Rule {
 NCCL and other programs read their switches from the environment and do not complain about what they
 do not understand:
 
-- `NCCL_P2P_LEVEL` takes `LOC`, `NVL`, `NVB`, `C2C`, `PIX`, `PXB`, `P2C`, `PXN`, `PHB`, `SYS`, in capitals,
-  or a number. Anything else is ignored **without a line**: `NODE` (a word of `nvidia-smi`), `sys`, a
-  trailing blank. NCCL confirms a level that it took with `NCCL_P2P_LEVEL set by environment to …` when
-  `NCCL_DEBUG=INFO` is set; no such line after setting it is a misspelling.
-- `NCCL_P2P_DISABLE` acts on the value `1` only. `true`, `yes` and `2` leave peer access on, on hosts where
-  it may lose data.
+- `NCCL_P2P_LEVEL` takes `LOC`, `NVL`, `NVB`, `C2C`, `PIX`, `PXB`, `P2C`, `PXN`, `PHB`, `SYS`, in
+  capitals, or a number. Anything else is ignored **without a line**: `NODE` (a word of
+  `nvidia-smi`), `sys`, a trailing blank. NCCL confirms a level that it took with `NCCL_P2P_LEVEL
+  set by environment to …` when `NCCL_DEBUG=INFO` is set; no such line after setting it is a
+  misspelling.
+- `NCCL_P2P_DISABLE` acts on the value `1` only. `true`, `yes` and `2` leave peer access on, on
+  hosts where it may lose data.
 - `GGML_CUDA_P2P` (llama.cpp) acts by being present: `GGML_CUDA_P2P=0` switches peer access **on**.
 
-And a default that changed: NCCL from 2.23 on does not use peer access across host bridges on AMD hosts
-with more than two GPUs unless a level says so (before, it did on such hosts). Where pairs work across
-root complexes and no level is set, NCCL goes through shared memory. The narrowest level that covers
-the proved pairs is right: `PHB` within one NUMA node, `SYS` across.
+And a default that changed: NCCL from 2.23 on does not use peer access across host bridges on AMD
+hosts with more than two GPUs unless a level says so (before, it did on such hosts). Where pairs
+work across root complexes and no level is set, NCCL goes through shared memory. The narrowest level
+that covers the proved pairs is right: `PHB` within one NUMA node, `SYS` across.
 
 How it was seen: named switches in the environment of processes that hold GPUs. Files that NCCL also
-reads (`/etc/nccl.conf`, `~/.nccl.conf`: no blanks round `=`, none at the end) were not seen, nor was
-NCCL's version.
+reads (`/etc/nccl.conf`, `~/.nccl.conf`: no blanks round `=`, none at the end) were not seen, nor
+was NCCL's version.
 
-Why it matters: a workaround that is misspelled protects nothing, and a level that is ignored makes a
-repaired host look slow.
+Why it matters: a workaround that is misspelled protects nothing, and a level that is ignored makes
+a repaired host look slow.
 
 Sources: NCCL 2.30, `src/graph/paths.cc`, `ncclGetUserP2pLevel` and `ncclTopoCheckP2p`; llama.cpp,
 `ggml-cuda.cu`.",

@@ -9,7 +9,8 @@ use crate::observed::Observed;
 pub(super) const RULE: Rule = Rule {
     code: TARGET_UNREACHABLE,
     title: "the target has no memory that a peer could reach",
-    page: "\
+    page:
+        "\
 A peer reaches a device's memory through one of its memory regions (BARs): for a GPU the large
 prefetchable one, which is the framebuffer aperture. This target has no such region, or memory
 decoding is switched off in its command register, so that nothing answers at the addresses that the
@@ -21,9 +22,9 @@ register in configuration space (byte 4).
 Why it matters: requests to it fail as unsupported, whatever the IOMMU and the switches do. Writes
 vanish; reads come back as ones.
 
-Common reasons: no driver is bound, and nobody enabled the device; a driver gave up while it started;
-a reset left the command register cleared; the device is a virtual function whose memory is reached
-through its physical function; the declared region of an accelerator has the wrong index.
+Common reasons: no driver is bound, and nobody enabled the device; a driver gave up while it
+started; a reset left the command register cleared; the device is a virtual function whose memory is
+reached through its physical function; the declared region of an accelerator has the wrong index.
 
 What helps: bind the driver and look at the kernel log for the reason why it did not start. Memory
 decoding is switched on by the driver, not by hand: switching it on under a driver that failed only

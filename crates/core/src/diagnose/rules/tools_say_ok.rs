@@ -12,26 +12,28 @@ pub(super) const RULE: Rule = Rule {
     title: "the driver's tools call these pairs OK, and data is lost between them",
     page: "\
 `nvidia-smi topo -p2p r` prints `OK`, NVML reports status 0, `cudaDeviceCanAccessPeer` returns 1,
-`cudaMemcpyPeer` reports success, NCCL writes `via P2P/…` into its log. All of these are answers from
-tables: is this board allowed to, does the chipset stand on a list, do both ends support it. Not one of
-the questions on the way is about the IOMMU, about access control, or about whether a byte arrived.
+`cudaMemcpyPeer` reports success, NCCL writes `via P2P/…` into its log. All of these are answers
+from tables: is this board allowed to, does the chipset stand on a list, do both ends support it.
+Not one of the questions on the way is about the IOMMU, about access control, or about whether a
+byte arrived.
 
-How it was seen: pairs that are broken by the route here, while nothing in the driver's own decision says
-no.
+How it was seen: pairs that are broken by the route here, while nothing in the driver's own decision
+says no.
 
-What it looks like in practice: writes on PCIe are posted, so the writer notices nothing. Copies finish, at
-speeds that can exceed the link's (103.88 GB/s over a link of 63 was reported), because nobody answers.
-The target holds zeros, old data, or parts of both. All-reduce returns wrong sums or NaN, or hangs. One
-kind of guest set-up kept a private mirror, so that a writer that read back through the same window saw
-its own data and passed its own test.
+What it looks like in practice: writes on PCIe are posted, so the writer notices nothing. Copies
+finish, at speeds that can exceed the link's (103.88 GB/s over a link of 63 was reported), because
+nobody answers. The target holds zeros, old data, or parts of both. All-reduce returns wrong sums or
+NaN, or hangs. One kind of guest set-up kept a private mirror, so that a writer that read back
+through the same window saw its own data and passed its own test.
 
 Why it matters: a job that believes these answers computes on damaged data and does not stop.
 
-What helps: a test that poisons the target, writes unique tags, and reads them **on the owner's side**
-(`peerway test`), in both directions, small before large. Until then keep every process on
+What helps: a test that poisons the target, writes unique tags, and reads them **on the owner's
+side** (`peerway test`), in both directions, small before large. Until then keep every process on
 `NCCL_P2P_DISABLE=1` and the engine's own switch; processes without it are in the evidence.
 
-What not to believe: a bandwidth table as a proof of correctness. A rate above the link's is a failure.
+What not to believe: a bandwidth table as a proof of correctness. A rate above the link's is a
+failure.
 
 Sources: NVIDIA open kernel modules, `p2p_caps.c`, `p2pGetCapsStatus`; NCCL 2.30,
 `src/transport/p2p.cc`, `p2pCanConnect` (no test of the data path).",

@@ -15,9 +15,9 @@ pub(super) const RULE: Rule = Rule {
     code: TRANSLATES_DESPITE_PASSTHROUGH,
     title: "the host passes devices through by default, yet this group translates",
     page: "\
-The command line or the boot banner says that devices are passed through, and the group's own `type` file
-reads `DMA` or `DMA-FQ`. The file decides: requests of this group are translated, and raw peer addresses
-fault as on any translating host.
+The command line or the boot banner says that devices are passed through, and the group's own `type`
+file reads `DMA` or `DMA-FQ`. The file decides: requests of this group are translated, and raw peer
+addresses fault as on any translating host.
 
 Reasons, most frequent first: the device is not trusted, because it sits behind an external port
 (Thunderbolt, USB4) or firmware marked the port as external-facing, and the kernel then insists on
@@ -25,10 +25,11 @@ translation whatever the command line says; somebody wrote the type; on Intel th
 pass-through mode, and the kernel fell back to translation; the word on the command line was
 overruled by a later one; the device appeared before the default was set.
 
-How it was seen: the groups of GPUs and of declared accelerators, their `type`, the word or the banner.
+How it was seen: the groups of GPUs and of declared accelerators, their `type`, the word or the
+banner.
 
-Why it matters: `iommu=pt` may be set already, and faults still occur. Setting it again, or looking for
-the fault in firmware, leads nowhere.
+Why it matters: `iommu=pt` may be set already, and faults still occur. Setting it again, or looking
+for the fault in firmware, leads nowhere.
 
 What helps: for a trusted device in a group of its own tenant, the type of that group can be changed
 with the driver unbound (`peerway roads`). For an untrusted device the kernel refuses every type but

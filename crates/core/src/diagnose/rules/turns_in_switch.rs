@@ -17,14 +17,15 @@ the switch's own speed; the IOMMU, the root complex and the group's domain type 
 How it was seen: the two devices' places in the PCI tree, and the access control words of the ports
 between them. Ports above the common bridge may redirect; that does nothing to this pair.
 
-Why it is only `possible` under a translating domain: with translation on, the kernel may have handed
-the requester an address of its own making that equals a bus address below the switch. The kernel
-keeps the windows of the device's own host bridge out of that space, so a clash is not expected, but
-nobody measured this arrangement on hardware. Where the driver has the kernel map peer memory
-(PW0204), the requests carry mapped addresses and go up to the root complex after all.
+Why it is only `possible` under a translating domain: with translation on, the kernel may have
+handed the requester an address of its own making that equals a bus address below the switch. The
+kernel keeps the windows of the device's own host bridge out of that space, so a clash is not
+expected, but nobody measured this arrangement on hardware. Where the driver has the kernel map peer
+memory (PW0204), the requests carry mapped addresses and go up to the root complex after all.
 
-Why it matters also as a warning: what turns in the switch is not checked by anything. Any device below
-the switch can write to any other, whoever owns it. That is fine for one tenant and wrong for two.
+Why it matters also as a warning: what turns in the switch is not checked by anything. Any device
+below the switch can write to any other, whoever owns it. That is fine for one tenant and wrong for
+two.
 
 What helps: measure it with checked data (`peerway test`). Keep all devices below the switch in one
 hand.

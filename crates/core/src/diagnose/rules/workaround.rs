@@ -13,33 +13,35 @@ pub(super) const RULE: Rule = Rule {
     code: WORKAROUND,
     title: "a workaround keeps programs off peer access",
     page: "\
-Somebody has switched peer access off, which is the safe thing to do where it loses data. Two switches
-are recognised:
+Somebody has switched peer access off, which is the safe thing to do where it loses data. Two
+switches are recognised:
 
 `NCCL_P2P_DISABLE=1` in a process's environment (the value must be 1; others do nothing). NCCL then
 copies through shared memory. It covers **NCCL and nothing else**. Not covered:
 
-- custom all-reduce kernels of serving engines, which write to peers themselves. vLLM and SGLang have
-  `--disable-custom-all-reduce`;
-- copies between GPUs by a framework (`tensor.to(\"cuda:1\")`), which use CUDA peer access by themselves;
+- custom all-reduce kernels of serving engines, which write to peers themselves. vLLM and SGLang
+  have `--disable-custom-all-reduce`;
+- copies between GPUs by a framework (`tensor.to(\"cuda:1\")`), which use CUDA peer access by
+  themselves;
 - other libraries and programs: NVSHMEM, UCX over CUDA IPC, llama.cpp, anything with
   `cudaMemcpyPeer` or `cudaDeviceEnablePeerAccess`;
 - network controllers that write into GPU memory.
 
-`ForceP2P=0x0` in the driver's registry keys covers all of these, since the driver then offers no peer
-access to anybody. It needs a reload of the driver.
+`ForceP2P=0x0` in the driver's registry keys covers all of these, since the driver then offers no
+peer access to anybody. It needs a reload of the driver.
 
 How it was seen: named switches in the environment of processes that hold GPUs (nothing else of the
 environment is kept), and the driver's effective parameters. NCCL also reads `/etc/nccl.conf` and
 `~/.nccl.conf` inside the container, which this program does not see.
 
-Why it matters: results are right while it is in force, and some bandwidth is given away. Whoever removes
-it before the cause is gone brings the damage back. A restart without it does the same.
+Why it matters: results are right while it is in force, and some bandwidth is given away. Whoever
+removes it before the cause is gone brings the damage back. A restart without it does the same.
 
-What helps: keep it until a road is open and proved (`peerway roads`, `peerway test`); add the engine's own
-switch; give NCCL a shared-memory file system of a gigabyte or more.
+What helps: keep it until a road is open and proved (`peerway roads`, `peerway test`); add the
+engine's own switch; give NCCL a shared-memory file system of a gigabyte or more.
 
-Sources: NCCL 2.30, `src/graph/paths.cc`, `ncclGetUserP2pLevel`; NVIDIA open kernel modules, `p2p_caps.c`.",
+Sources: NCCL 2.30, `src/graph/paths.cc`, `ncclGetUserP2pLevel`; NVIDIA open kernel modules,
+`p2p_caps.c`.",
     check,
 };
 
