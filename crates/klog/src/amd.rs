@@ -264,17 +264,21 @@ fn finish(event: &mut Event<'_>) {
     if !has_direction {
         return;
     }
-    event.access = if flags & amd_flags::INTERRUPT != 0 {
-        Access::certain(Direction::Interrupt)
+    event.access = access(flags);
+}
+
+/// The direction of a page fault.
+#[inline]
+pub(crate) const fn access(flags: u32) -> Access {
+    if flags & amd_flags::INTERRUPT != 0 {
+        return Access::certain(Direction::Interrupt);
+    }
+    let direction = if flags & amd_flags::WRITE != 0 { Direction::Write } else { Direction::Read };
+    if flags & amd_flags::PRESENT != 0 {
+        Access::certain(direction)
     } else {
-        let direction =
-            if flags & amd_flags::WRITE != 0 { Direction::Write } else { Direction::Read };
-        if flags & amd_flags::PRESENT != 0 {
-            Access::certain(direction)
-        } else {
-            Access::hint(direction)
-        }
-    };
+        Access::hint(direction)
+    }
 }
 
 /// `nvidia 0000:41:00.0: ` or `iommu ivhd1: ` in front of the anchor.

@@ -74,6 +74,9 @@ const ANCHORS: [(&str, Family); 23] = [
     ("\"MESSAGE\":[", Family::JsonBytes),
 ];
 
+/// An anchor and where it stands.
+pub(crate) type Hit = (Family, usize);
+
 /// Finds anchors.
 #[derive(Debug)]
 pub(crate) struct Anchors {
@@ -104,7 +107,7 @@ impl Anchors {
 
     /// The first anchor in `text` at or after `from`.
     #[inline]
-    pub(crate) fn find(&self, text: &[u8], from: usize) -> Option<(Family, usize)> {
+    pub(crate) fn find(&self, text: &[u8], from: usize) -> Option<Hit> {
         let span = Span { start: from, end: text.len() };
         if span.start >= span.end {
             return None;

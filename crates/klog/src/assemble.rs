@@ -6,7 +6,7 @@
 
 use peerway_core::address::{BusAddress, PciAddress};
 
-use crate::event::{Access, Class, Event, Iommu, Kind, Reason, Requester};
+use crate::event::{Access, Class, Event, Iommu, Kind, Reason, Requester, When};
 use crate::scan::Sink;
 use crate::{smmu, vtd};
 
@@ -87,7 +87,7 @@ impl Held {
         self.event = Some(Event {
             line: event.line,
             boot: event.boot,
-            stamp: event.stamp,
+            when: When::known(event.when.stamp()),
             iommu: event.iommu,
             kind: event.kind,
             requester,
@@ -152,8 +152,9 @@ impl Held {
     }
 
     fn is_old(&self, now: Place) -> bool {
-        now.line.saturating_sub(self.since.line) > MAX_LINES
-            || now.byte.saturating_sub(self.since.byte) > MAX_BYTES
+        // Wrapping: see `rebase`.
+        now.line.wrapping_sub(self.since.line) > MAX_LINES
+            || now.byte.wrapping_sub(self.since.byte) > MAX_BYTES
     }
 }
 
@@ -177,6 +178,23 @@ impl Assembler {
     pub(crate) fn expire(&mut self, now: Place, sink: &mut impl Sink) {
         while self.held.first().is_some_and(|held| held.is_old(now)) {
             self.release(0, sink);
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.held.clear();
+    }
+
+    /// Counts from `now` and boot 0 on. What began before gets numbers below zero, wrapped.
+    pub(crate) fn rebase(&mut self, now: Place, boot: u32) {
+        for held in &mut self.held {
+            held.since.line = held.since.line.wrapping_sub(now.line);
+            held.since.byte = held.since.byte.wrapping_sub(now.byte);
+            if let Some(event) = &mut held.event {
+                event.line = event.line.wrapping_sub(now.line);
+                event.boot = event.boot.wrapping_sub(boot);
+            }
         }
     }
 
@@ -411,7 +429,7 @@ impl Assembler {
                     let mut event = *event;
                     if let Some(first) = first {
                         event.line = first.line;
-                        event.stamp = first.stamp;
+                        event.when = first.when;
                     }
                     held.hold(Waits::Words { id, decoded: true }, since, &event);
                     held.words = words;
@@ -447,5 +465,5 @@ impl Assembler {
 
 /// The event with line, boot, stamp and text of where it was read.
 fn in_context<'a>(event: &Event<'a>, context: &Event<'a>) -> Event<'a> {
-    Event { line: context.line, boot: context.boot, stamp: context.stamp, ..*event }
+    Event { line: context.line, boot: context.boot, when: context.when, ..*event }
 }

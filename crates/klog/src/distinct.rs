@@ -5,29 +5,44 @@ use serde::{Deserialize, Serialize};
 /// Addresses kept per row, and the count up to which it is exact.
 pub const MAX_ADDRESSES: usize = 4_096;
 
-/// Registers of the sketch, as a power of two: 4,096 bytes and a standard error of 1.6 %.
-const SKETCH_BITS: u32 = 12;
+/// A full sample is thinned out when it has grown by a quarter, so that thinning is rare.
+const SLACK: usize = MAX_ADDRESSES / 4;
+
+/// Every set may have this many slots, whatever the others took: 1 KiB.
+const MIN_SLOTS: usize = 128;
 
 /// How many distinct values were seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Distinct {
     /// The number.
     pub value: u64,
-    /// Whether it was counted; else it is estimated, with a standard error of 1.6 %.
+    /// Whether it was counted; else it is estimated, from 4,096 addresses with a standard error
+    /// of 1.6 %.
     pub exact: bool,
 }
 
-/// A set of addresses that turns into an estimate when it is full.
-#[derive(Clone, Debug, Default)]
+/// A set of addresses that becomes a sample when it is full: those whose hashes are lowest. The
+/// sample is uniform over the distinct addresses, and how low its highest hash lies says how many
+/// there are (the "k minimum values" estimate). A new address that does not belong into the
+/// sample costs one comparison.
+#[derive(Clone, Debug)]
 pub(crate) struct AddressSet {
-    /// Open addressing; 0 marks a free slot.
+    /// Open addressing over hashes; 0 marks a free slot. Hashing is one to one, so that the
+    /// address comes back from its hash.
     slots: Vec<u64>,
-    /// Address 0, which has no slot.
+    /// The one value that has no slot, since its hash is 0.
     has_zero: bool,
     len: usize,
-    last: Option<u64>,
-    /// Since the set is full: one register per byte.
-    sketch: Vec<u8>,
+    /// Hashes above this one do not belong into the sample.
+    threshold: u64,
+    /// The hash that came last: storms repeat themselves.
+    last: u64,
+}
+
+impl Default for AddressSet {
+    fn default() -> Self {
+        Self { slots: Vec::new(), has_zero: false, len: 0, threshold: u64::MAX, last: 0 }
+    }
 }
 
 /// Room for slots that several sets share, so that many requesters cannot exhaust memory.
@@ -37,9 +52,9 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Room for 64 sets at their cap: 4 MiB.
+    /// Room for 64 full sets of two kinds of event each: 8 MiB.
     pub(crate) const fn new() -> Self {
-        Self { slots: 64 * 2 * MAX_ADDRESSES }
+        Self { slots: 128 * 2 * MAX_ADDRESSES }
     }
 
     const fn take(&mut self, slots: usize) -> bool {
@@ -53,12 +68,21 @@ impl Budget {
     }
 }
 
-/// Spreads the bits of an address (the finaliser of SplitMix64).
+/// Spreads the bits of a value, one to one (the finaliser of `SplitMix64`). 0 stays 0.
 #[inline]
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
+}
+
+/// The value that [`mix`] made this of.
+const fn unmix(hash: u64) -> u64 {
+    let value = hash ^ (hash >> 31) ^ (hash >> 62);
+    let value = value.wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let value = value ^ (value >> 27) ^ (value >> 54);
+    let value = value.wrapping_mul(0x96de_1b17_3f11_9089);
+    value ^ (value >> 30) ^ (value >> 60)
 }
 
 /// The low bits of a hash as an index.
@@ -71,27 +95,23 @@ impl AddressSet {
     /// Adds an address.
     #[inline]
     pub(crate) fn insert(&mut self, address: u64, budget: &mut Budget) {
-        if self.last == Some(address) {
-            return;
-        }
-        self.last = Some(address);
-        if !self.sketch.is_empty() {
-            self.sketch_in(address);
-        } else if address == 0 {
-            if !self.has_zero {
-                self.has_zero = true;
-                self.len += 1;
-            }
-        } else {
-            self.insert_exact(address, budget);
+        let hash = mix(address);
+        if hash <= self.threshold && (hash != self.last || self.len == 0) {
+            self.last = hash;
+            self.insert_hash(hash, budget);
         }
     }
 
-    fn insert_exact(&mut self, address: u64, budget: &mut Budget) {
+    fn insert_hash(&mut self, hash: u64, budget: &mut Budget) {
+        if hash == 0 {
+            self.len += usize::from(!self.has_zero);
+            self.has_zero = true;
+            return;
+        }
         let mask = self.slots.len().wrapping_sub(1);
-        let mut at = slot_of(mix(address), mask);
+        let mut at = slot_of(hash, mask);
         while let Some(slot) = self.slots.get(at) {
-            if *slot == address {
+            if *slot == hash {
                 return;
             }
             if *slot == 0 {
@@ -99,166 +119,114 @@ impl AddressSet {
             }
             at = (at + 1) & mask;
         }
-        if self.len >= MAX_ADDRESSES || !self.has_room(budget) {
-            self.begin_sketch();
-            self.sketch_in(address);
+        self.make_room(budget);
+        if hash <= self.threshold {
+            self.place(hash);
+            self.len += 1;
+        }
+    }
+
+    /// How many may be kept in the slots at hand.
+    fn capacity(&self) -> usize {
+        (self.slots.len() / 2).min(MAX_ADDRESSES)
+    }
+
+    fn make_room(&mut self, budget: &mut Budget) {
+        if self.len < self.capacity() {
             return;
         }
-        self.place(address);
-        self.len += 1;
+        let full = self.slots.len() >= 2 * MAX_ADDRESSES;
+        let grown = (self.slots.len() * 2).max(8);
+        if !full && (grown <= MIN_SLOTS || budget.take(grown - self.slots.len())) {
+            self.rebuild(grown, u64::MAX);
+            return;
+        }
+        // Once it is a sample it may grow a little before it is thinned out.
+        let slack = if full { SLACK } else { self.slots.len() / 8 };
+        if self.threshold == u64::MAX || self.len >= self.capacity() + slack {
+            let limit = self.limit();
+            self.threshold = limit;
+            self.rebuild(self.slots.len(), limit);
+        }
     }
 
-    /// Keeps at least half of the slots free; grows within the budget.
-    fn has_room(&mut self, budget: &mut Budget) -> bool {
-        if (self.len + 1) * 2 <= self.slots.len() {
-            return true;
+    /// The hash up to which the capacity's number of hashes lie, less one that makes room.
+    fn limit(&self) -> u64 {
+        let mut hashes: Vec<u64> = self.hashes().collect();
+        let keep = self.capacity().saturating_sub(1);
+        if keep >= hashes.len() {
+            return self.threshold;
         }
-        let grown = (self.slots.len() * 2).max(8);
-        if !budget.take(grown - self.slots.len()) {
-            return false;
-        }
-        let old = std::mem::replace(&mut self.slots, vec![0; grown]);
-        for address in old {
-            if address != 0 {
-                self.place(address);
+        let (_, limit, _) = hashes.select_nth_unstable(keep);
+        limit.saturating_sub(1)
+    }
+
+    fn rebuild(&mut self, slots: usize, limit: u64) {
+        let old = std::mem::replace(&mut self.slots, vec![0; slots]);
+        self.len = usize::from(self.has_zero);
+        for hash in old {
+            if hash != 0 && hash <= limit {
+                self.place(hash);
+                self.len += 1;
             }
         }
-        true
     }
 
-    fn place(&mut self, address: u64) {
+    fn place(&mut self, hash: u64) {
         let mask = self.slots.len().wrapping_sub(1);
-        let mut at = slot_of(mix(address), mask);
+        let mut at = slot_of(hash, mask);
         while let Some(slot) = self.slots.get_mut(at) {
             if *slot == 0 {
-                *slot = address;
+                *slot = hash;
                 return;
             }
             at = (at + 1) & mask;
         }
     }
 
-    fn begin_sketch(&mut self) {
-        self.sketch = vec![0; 1 << SKETCH_BITS];
-        let kept: Vec<u64> = self.kept().collect();
-        for address in kept {
-            self.sketch_in(address);
-        }
-    }
-
-    #[inline]
-    fn sketch_in(&mut self, address: u64) {
-        let hash = mix(address ^ 0x9e37_79b9_7f4a_7c15);
-        let at = slot_of(hash, (1 << SKETCH_BITS) - 1);
-        let rest = hash >> SKETCH_BITS;
-        let rank = rest.trailing_zeros().min(64 - SKETCH_BITS) + 1;
-        if let Some(register) = self.sketch.get_mut(at)
-            && u32::from(*register) < rank
-        {
-            *register = u8::try_from(rank).unwrap_or(u8::MAX);
-        }
-    }
-
-    fn kept(&self) -> impl Iterator<Item = u64> + '_ {
+    fn hashes(&self) -> impl Iterator<Item = u64> + '_ {
         let zero = self.has_zero.then_some(0);
-        zero.into_iter().chain(self.slots.iter().copied().filter(|address| *address != 0))
+        zero.into_iter().chain(self.slots.iter().copied().filter(|hash| *hash != 0))
+    }
+
+    /// The lowest hashes in order, no more than the cap.
+    fn sample(&self) -> Vec<u64> {
+        let mut hashes: Vec<u64> = self.hashes().collect();
+        hashes.sort_unstable();
+        hashes.truncate(MAX_ADDRESSES);
+        hashes
     }
 
     /// The addresses that are kept, in order, and whether these are all.
     pub(crate) fn addresses(&self) -> (Vec<u64>, bool) {
-        let mut all: Vec<u64> = self.kept().collect();
+        let mut all: Vec<u64> = self.sample().into_iter().map(unmix).collect();
         all.sort_unstable();
-        (all, self.sketch.is_empty())
+        (all, self.threshold == u64::MAX)
     }
 
     /// How many distinct addresses were added.
     pub(crate) fn distinct(&self) -> Distinct {
-        let kept = u64::try_from(self.len).unwrap_or(u64::MAX);
-        if self.sketch.is_empty() {
+        let sample = self.sample();
+        let kept = u64::try_from(sample.len()).unwrap_or(u64::MAX);
+        let Some(highest) = sample.last().filter(|_| self.threshold != u64::MAX) else {
             return Distinct { value: kept, exact: true };
-        }
-        Distinct { value: estimate(&self.sketch).max(kept), exact: false }
+        };
+        // (k - 1) / (k-th lowest hash as a share of all hashes), in whole numbers.
+        let estimate = u128::from(kept.saturating_sub(1)) << 64;
+        let estimate = estimate / (u128::from(*highest) + 1);
+        Distinct { value: u64::try_from(estimate).unwrap_or(u64::MAX).max(kept), exact: false }
     }
 
     /// Adds all that another set holds.
     pub(crate) fn merge(&mut self, other: &Self, budget: &mut Budget) {
-        let kept: Vec<u64> = other.kept().collect();
-        for address in kept {
-            self.insert(address, budget);
+        if other.threshold < self.threshold {
+            self.threshold = other.threshold;
+            self.rebuild(self.slots.len(), other.threshold);
         }
-        if other.sketch.is_empty() {
-            return;
-        }
-        if self.sketch.is_empty() {
-            self.begin_sketch();
-        }
-        for (mine, theirs) in self.sketch.iter_mut().zip(&other.sketch) {
-            *mine = (*mine).max(*theirs);
-        }
-    }
-}
-
-/// Number of distinct values in a sketch, without bias over the whole range: O. Ertl, "New
-/// cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6.
-fn estimate(registers: &[u8]) -> u64 {
-    let mut counts = [0_u32; 66];
-    for register in registers {
-        if let Some(count) = counts.get_mut(usize::from(*register)) {
-            *count += 1;
-        }
-    }
-    let m = f64::from(1_u32 << SKETCH_BITS);
-    let top = 64 - SKETCH_BITS;
-    let count = |rank: u32| {
-        usize::try_from(rank).ok().and_then(|rank| counts.get(rank)).map_or(0.0, |n| f64::from(*n))
-    };
-    let mut z = m * tau(1.0 - count(top + 1) / m);
-    for rank in (1..=top).rev() {
-        z = 0.5 * (z + count(rank));
-    }
-    z += m * sigma(count(0) / m);
-    let value = (m * m / (2.0 * std::f64::consts::LN_2) / z).round();
-    if !value.is_finite() || value >= 1.8e19 {
-        return u64::MAX;
-    }
-    #[expect(
-        clippy::as_conversions,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "finite, not negative and below 2^64, as checked"
-    )]
-    let value = value as u64;
-    value
-}
-
-fn sigma(x: f64) -> f64 {
-    if x >= 1.0 {
-        return f64::INFINITY;
-    }
-    let (mut x, mut y, mut z) = (x, 1.0, x);
-    loop {
-        x *= x;
-        let before = z;
-        z += x * y;
-        y += y;
-        if z <= before {
-            return z;
-        }
-    }
-}
-
-fn tau(x: f64) -> f64 {
-    if x <= 0.0 || x >= 1.0 {
-        return 0.0;
-    }
-    let (mut x, mut y, mut z) = (x, 1.0, 1.0 - x);
-    loop {
-        x = x.sqrt();
-        let before = z;
-        y *= 0.5;
-        z -= (1.0 - x) * (1.0 - x) * y;
-        if z >= before {
-            return z / 3.0;
+        for hash in other.hashes() {
+            if hash <= self.threshold {
+                self.insert_hash(hash, budget);
+            }
         }
     }
 }
@@ -272,8 +240,17 @@ mod tests {
         let mut budget = Budget::new();
         for value in 0..count {
             set.insert(value << 12, &mut budget);
+            set.insert(value << 12, &mut budget);
+            set.insert(value / 2 << 12, &mut budget);
         }
         set
+    }
+
+    #[test]
+    fn hashing_is_one_to_one() {
+        for value in [0, 1, 0x1000, 0x0240_0000_0000, u64::MAX, 0x9e37_79b9_7f4a_7c15] {
+            assert_eq!(unmix(mix(value)), value);
+        }
     }
 
     #[test]
@@ -282,20 +259,22 @@ mod tests {
             let set = filled(count);
             assert_eq!(set.distinct(), Distinct { value: count, exact: true });
             let (addresses, all) = set.addresses();
-            assert_eq!((addresses.len(), all), (usize::try_from(count).unwrap(), true));
+            assert!(all);
+            assert_eq!(addresses, (0..count).map(|value| value << 12).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn estimated_above_it() {
         for count in [4_097_u64, 5_000, 10_000, 20_000, 100_000, 1_000_000] {
-            let set = filled(count);
-            let seen = set.distinct();
-            assert!(!seen.exact);
-            let error = seen.value.abs_diff(count);
+            let seen = filled(count).distinct();
+            assert!(!seen.exact, "{count}");
             // Five standard errors.
+            let error = seen.value.abs_diff(count);
             assert!(error * 100 <= count * 8, "{count} was estimated as {}", seen.value);
-            assert_eq!(set.addresses().0.len(), MAX_ADDRESSES);
+            let (addresses, all) = filled(count).addresses();
+            assert!(!all && addresses.len() <= MAX_ADDRESSES && addresses.len() >= 4_000);
+            assert!(addresses.iter().all(|address| address >> 12 < count));
         }
     }
 
@@ -307,18 +286,20 @@ mod tests {
         assert_eq!(few.distinct(), Distinct { value: 20, exact: true });
         let mut many = filled(10);
         many.merge(&filled(50_000), &mut budget);
-        assert_eq!(many.distinct().value, filled(50_000).distinct().value);
+        many.merge(&filled(100), &mut budget);
+        assert!(!many.distinct().exact);
+        assert!(many.distinct().value.abs_diff(50_000) < 4_000, "{:?}", many.distinct());
     }
 
     #[test]
-    fn without_room_it_is_estimated_at_once() {
-        let mut budget = Budget { slots: 8 };
+    fn without_room_it_is_estimated_early() {
+        let mut budget = Budget { slots: 0 };
         let mut set = AddressSet::default();
-        for value in 1..=100 {
+        for value in 1..=10_000 {
             set.insert(value, &mut budget);
         }
         assert!(!set.distinct().exact);
-        assert!(set.distinct().value.abs_diff(100) < 20, "{:?}", set.distinct());
-        assert_eq!(set.addresses().0.len(), 4);
+        assert!(set.addresses().0.len() <= 80);
+        assert!(set.distinct().value.abs_diff(10_000) < 5_000, "{:?}", set.distinct());
     }
 }

@@ -192,7 +192,9 @@ fn names_program(input: &[u8]) -> bool {
         let (program, rest) = text::until(rest.strip_prefix(b" ")?, |byte| byte == b'[');
         let (_, _, rest) = text::decimal(rest.strip_prefix(b"[")?)?;
         text::name(program)?;
-        Some(rest.starts_with(b"]: ") && !program.starts_with(b"qemu"))
+        // A relayed message still has the kernel's own stamp.
+        let relayed = rest.starts_with(b"]: [");
+        Some(rest.starts_with(b"]: ") && !relayed && !program.starts_with(b"qemu"))
     };
     read().unwrap_or(false)
 }

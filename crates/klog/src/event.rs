@@ -50,6 +50,7 @@ macro_rules! kinds {
             Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
         #[non_exhaustive]
+        #[repr(u8)]
         pub enum Kind { $($(#[$about])* $name,)* }
 
         impl Kind {
@@ -59,6 +60,12 @@ macro_rules! kinds {
             /// The name in documents.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
+            }
+
+            /// A small number for tables.
+            #[expect(clippy::as_conversions, reason = "the number of a variant without fields")]
+            pub(crate) const fn index(self) -> u8 {
+                self as u8
             }
 
             /// The coarse class that conclusions are drawn from.
@@ -292,6 +299,40 @@ pub struct Reason<'a> {
     pub text: &'a str,
 }
 
+/// The time of an event. It is read out of the line's envelope only when it is asked for, since
+/// of a storm's events only the first and the last are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When<'a> {
+    raw: &'a [u8],
+    known: Stamp,
+}
+
+impl<'a> When<'a> {
+    /// Not said.
+    pub(crate) const UNKNOWN: Self =
+        Self { raw: &[], known: Stamp { monotonic_us: None, wall: None, since_previous_us: None } };
+
+    /// Already read.
+    pub(crate) const fn known(known: Stamp) -> Self {
+        Self { raw: &[], known }
+    }
+
+    /// Still in an envelope.
+    pub(crate) const fn raw(raw: &'a [u8]) -> Self {
+        Self { raw, ..Self::UNKNOWN }
+    }
+
+    /// The envelope, where the time is still in one.
+    pub(crate) const fn envelope(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    /// The time.
+    pub fn stamp(&self) -> Stamp {
+        if self.raw.is_empty() { self.known } else { crate::envelope::strip(self.raw).stamp }
+    }
+}
+
 /// One event of an IOMMU. Several lines of one event make one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
@@ -300,7 +341,7 @@ pub struct Event<'a> {
     /// Number of the boot within the input: 0 up to the first `Linux version` line.
     pub boot: u32,
     /// When the first line was logged.
-    pub stamp: Stamp,
+    pub when: When<'a>,
     /// Whose event it is.
     pub iommu: Iommu,
     /// What happened.
@@ -339,7 +380,7 @@ impl Event<'_> {
         Self {
             line: 0,
             boot: 0,
-            stamp: Stamp { monotonic_us: None, wall: None, since_previous_us: None },
+            when: When::UNKNOWN,
             iommu,
             kind,
             requester: Requester::Unknown,

@@ -16,10 +16,13 @@ mod device_line;
 mod distinct;
 mod envelope;
 pub mod event;
+#[cfg(feature = "generate")]
+pub mod generate;
 mod host_line;
 mod message;
 pub mod notice;
 pub mod nvidia;
+mod plain;
 mod rows;
 mod scan;
 mod smmu;
@@ -31,7 +34,7 @@ mod vtd_reason;
 pub mod xid;
 
 pub use distinct::{Distinct, MAX_ADDRESSES};
-pub use event::{Access, Class, Direction, Event, Iommu, Kind, Reason, Requester};
+pub use event::{Access, Class, Direction, Event, Iommu, Kind, Reason, Requester, When};
 pub use notice::{Fact, Notice};
 pub use rows::{AccessCounts, Hits, MAX_ROWS, Occurrence, Region, Row, Source};
 pub use scan::{Scanner, Sink};

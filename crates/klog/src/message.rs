@@ -1,15 +1,17 @@
 //! From a message to what it says: each anchor leads to the parser of its dialect.
 
+use std::ops::Range;
+
 use crate::amd::{self, Amd};
-use crate::anchors::{Anchors, Family};
+use crate::anchors::{Anchors, Family, Hit};
 use crate::assemble::{Assembler, Place};
 use crate::envelope;
-use crate::event::{Event, Iommu, Kind};
+use crate::event::{Event, Iommu, Kind, When};
 use crate::notice::{Fact, Notice};
 use crate::scan::Sink;
 use crate::stamp::Stamp;
 use crate::vtd::{self, Vtd};
-use crate::{device_line, host_line, nvidia, smmu, text};
+use crate::{device_line, host_line, nvidia, plain, smmu, text};
 
 /// Reads lines, one after the other.
 #[derive(Debug)]
@@ -17,7 +19,8 @@ pub(crate) struct Reader {
     pub(crate) anchors: Anchors,
     assembler: Assembler,
     boot: u32,
-    boot_seen: bool,
+    /// The input began with the first line of a log, and no boot line came yet.
+    at_start: bool,
     /// So many of the next lines are looked at whether or not they hold an anchor.
     attentive: u8,
 }
@@ -47,7 +50,7 @@ impl<'a> Context<'a> {
         Event {
             line: self.place.line,
             boot: self.boot,
-            stamp: self.stamp,
+            when: When::known(self.stamp),
             text: self.message,
             ..*event
         }
@@ -60,7 +63,7 @@ impl Reader {
             anchors: Anchors::new(),
             assembler: Assembler::default(),
             boot: 0,
-            boot_seen: false,
+            at_start: true,
             attentive: 0,
         }
     }
@@ -80,13 +83,50 @@ impl Reader {
         self.assembler.flush(sink);
     }
 
+    /// Hands out what has waited too long and forgets the rest.
+    pub(crate) fn end_part(&mut self, lines: u64, bytes: u64, sink: &mut impl Sink) {
+        self.assembler.expire(Place { line: lines, byte: bytes }, sink);
+        self.assembler.clear();
+    }
+
+    /// Drops what has waited too long; counts lines, bytes and boots from here on.
+    pub(crate) fn begin_part(&mut self, lines: u64, bytes: u64) {
+        let place = Place { line: lines, byte: bytes };
+        self.assembler.expire(place, &mut ());
+        self.assembler.rebase(place, self.boot);
+        self.boot = 0;
+        self.at_start = false;
+    }
+
+    /// Looks at a plain line of a common form, without the detours that others need. `false`
+    /// where the line has to be looked at with more care.
+    #[inline]
+    pub(crate) fn plain_line(
+        &mut self,
+        line: &[u8],
+        hit: Hit,
+        place: Place,
+        sink: &mut impl Sink,
+    ) -> bool {
+        if !self.assembler.is_empty() {
+            return false;
+        }
+        match plain::event(line, hit, place.line, self.boot) {
+            Some(event) => {
+                sink.event(&event);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Looks at a line in its envelope. `stamp` is the time that is known otherwise.
     pub(crate) fn line(
         &mut self,
         line: &[u8],
         stamp: Stamp,
-        number: u64,
-        byte: u64,
+        hit: Option<Hit>,
+        place: Place,
         sink: &mut impl Sink,
     ) {
         let unwrapped = envelope::strip(line);
@@ -98,42 +138,43 @@ impl Reader {
         let context = Context {
             message: unwrapped.message,
             stamp,
-            place: Place { line: number, byte },
+            place,
             boot: self.boot,
             of_hypervisor: line.starts_with(b"(XEN)"),
         };
         if unwrapped.of_user_space {
             return;
         }
-        self.message(context, 0, unwrapped.message.len(), sink);
+        // The anchor that the caller found, unless it stands in the envelope.
+        let front = line.len() - unwrapped.message.len();
+        let hit = hit.and_then(|(family, at)| Some((family, at.checked_sub(front)?)));
+        self.message(context, 0..unwrapped.message.len(), hit, sink);
     }
 
-    /// Looks at a piece of a line that is too long, for messages that begin between `from` and
-    /// `upto`. Returns how far the last one reaches.
+    /// Looks at a piece of a line that is too long, for messages that begin within `range`.
+    /// Returns how far the last one reaches.
     pub(crate) fn piece(
         &mut self,
         piece: &[u8],
-        from: usize,
-        upto: usize,
-        number: u64,
-        byte: u64,
+        range: Range<usize>,
+        place: Place,
         sink: &mut impl Sink,
     ) -> usize {
         let context = Context {
             message: piece,
             stamp: Stamp::default(),
-            place: Place { line: number, byte },
+            place,
             boot: self.boot,
             of_hypervisor: false,
         };
-        self.message(context, from, upto, sink)
+        self.message(context, range, None, sink)
     }
 
     fn message(
         &mut self,
         context: Context<'_>,
-        from: usize,
-        upto: usize,
+        range: Range<usize>,
+        hit: Option<Hit>,
         sink: &mut impl Sink,
     ) -> usize {
         if !self.assembler.is_empty() {
@@ -141,25 +182,26 @@ impl Reader {
         }
         if self.attentive > 0 {
             self.attentive -= 1;
-            if self.continuation(context, sink) {
+            if self.continuation(&context, sink) {
                 return context.message.len();
             }
         }
-        let mut at = from;
-        while let Some((family, start)) = self.anchors.find(context.message, at) {
-            if start >= upto {
-                break;
-            }
-            at = match self.anchor(family, start, context, sink) {
+        let mut at = range.start;
+        let mut next = hit.or_else(|| self.anchors.find(context.message, at));
+        while let Some((family, start)) = next
+            && start < range.end
+        {
+            at = match self.anchor(family, start, &context, sink) {
                 Some(end) => end.max(start + 1),
                 None => start + 1,
             };
+            next = self.anchors.find(context.message, at);
         }
         at
     }
 
     /// A line after a cut one: perhaps its rest.
-    fn continuation(&mut self, context: Context<'_>, sink: &mut impl Sink) -> bool {
+    fn continuation(&mut self, context: &Context<'_>, sink: &mut impl Sink) -> bool {
         let text = text::trim_start(context.message);
         self.assembler.amd_fields(sink, |event| amd::resume(text, event))
     }
@@ -170,27 +212,30 @@ impl Reader {
         &mut self,
         family: Family,
         at: usize,
-        context: Context<'_>,
+        context: &Context<'_>,
         sink: &mut impl Sink,
     ) -> Option<usize> {
         let message = context.message;
         let fact = match family {
-            Family::Amd => return self.amd(amd::parse(message, at), at, context, sink),
+            Family::Amd => return self.amd(&amd::parse(message, at), at, context, sink),
             Family::AmdBody => {
                 let parsed = amd::parse_body(message);
-                return self.amd(parsed, at, context, sink);
+                return self.amd(&parsed, at, context, sink);
             }
-            Family::Request => return self.vtd(vtd::parse_request(message, at), context, sink),
-            Family::Reason => return self.vtd(vtd::parse_rest(message), context, sink),
+            Family::Request => return self.vtd(&vtd::parse_request(message, at), context, sink),
+            Family::Reason => return self.vtd(&vtd::parse_rest(message), context, sink),
             Family::Smmu => return self.smmu(at, context, sink),
             Family::Device => return self.device(at, context, sink),
             Family::Dmar => {
+                if let Some(request) = vtd::request_after(message, at) {
+                    return self.vtd(&vtd::parse_request(message, request), context, sink);
+                }
                 if let Some(event) = vtd::parse_queue(message) {
                     sink.event(&context.event(&event));
                     return Some(message.len());
                 }
                 if context.of_hypervisor && text::contains(message, b"DMAR: reason ") {
-                    return self.vtd(vtd::parse_rest(message), context, sink);
+                    return self.vtd(&vtd::parse_rest(message), context, sink);
                 }
                 host_line::dmar(message)
             }
@@ -214,17 +259,17 @@ impl Reader {
 
     fn amd(
         &mut self,
-        parsed: Amd<'_>,
+        parsed: &Amd<'_>,
         at: usize,
-        context: Context<'_>,
+        context: &Context<'_>,
         sink: &mut impl Sink,
     ) -> Option<usize> {
         let end = context.message.len();
-        match parsed {
-            Amd::Event(event, end) => {
+        match *parsed {
+            Amd::Event(ref event, end) => {
                 // The rest of a line that was cut or wrapped may follow.
                 self.attentive = if event.cut { 2 } else { 0 };
-                self.assembler.amd(&context.event(&event), context.place, sink);
+                self.assembler.amd(&context.event(event), context.place, sink);
                 Some(end)
             }
             Amd::Head => {
@@ -256,29 +301,29 @@ impl Reader {
 
     fn vtd(
         &mut self,
-        parsed: Vtd<'_>,
-        context: Context<'_>,
+        parsed: &Vtd<'_>,
+        context: &Context<'_>,
         sink: &mut impl Sink,
     ) -> Option<usize> {
-        match parsed {
-            Vtd::Event(event, end) => {
-                sink.event(&context.event(&event));
+        match *parsed {
+            Vtd::Event(ref event, end) => {
+                sink.event(&context.event(event));
                 Some(end)
             }
-            Vtd::Open { event, end, address_may_be_cut } => {
-                let event = context.event(&event);
+            Vtd::Open { ref event, end, address_may_be_cut } => {
+                let event = context.event(event);
                 self.assembler.vtd(&event, address_may_be_cut, context.place, sink);
                 Some(end)
             }
-            Vtd::Rest(rest) => {
-                self.assembler.vtd_rest(&rest, sink);
+            Vtd::Rest(ref rest) => {
+                self.assembler.vtd_rest(rest, sink);
                 Some(context.message.len())
             }
             Vtd::Other => None,
         }
     }
 
-    fn smmu(&mut self, at: usize, context: Context<'_>, sink: &mut impl Sink) -> Option<usize> {
+    fn smmu(&mut self, at: usize, context: &Context<'_>, sink: &mut impl Sink) -> Option<usize> {
         let parsed = smmu::parse(context.message, at);
         if parsed == smmu::Smmu::Other {
             let fact = smmu::notice(context.message, at)?;
@@ -291,14 +336,14 @@ impl Reader {
     }
 
     /// A message about a device: `driver 0000:bb:dd.f: …`, perhaps with other text before it.
-    fn device(&mut self, at: usize, context: Context<'_>, sink: &mut impl Sink) -> Option<usize> {
+    fn device(&mut self, at: usize, context: &Context<'_>, sink: &mut impl Sink) -> Option<usize> {
         let message = context.message;
         let (_, driver) = text::last_word(message.get(..at)?);
         let start = at - driver.len();
         let front = device_line::front(message.get(start..)?)?;
         if front.body.starts_with(b"AMD-Vi: ") {
             let body = message.len() - front.body.len();
-            return self.amd(amd::parse(message, body), body, context, sink);
+            return self.amd(&amd::parse(message, body), body, context, sink);
         }
         let fact = device_line::parse(&front);
         // A word in the middle of a sentence is no driver.
@@ -309,15 +354,15 @@ impl Reader {
         Some(next_message(message, at))
     }
 
-    fn boots(&mut self, context: Context<'_>, sink: &mut impl Sink) -> Option<usize> {
+    fn boots(&mut self, context: &Context<'_>, sink: &mut impl Sink) -> Option<usize> {
         let fact = host_line::version(context.message)?;
         self.assembler.flush(sink);
-        // The first such line belongs to the boot that the log begins with only if nothing of an
-        // older one came before it; so it always begins a new one, except at the very start.
-        if self.boot_seen || context.place.line > 1 {
+        // At the very start of a log it begins boot 0; anywhere else something of an older boot
+        // came before it.
+        if !self.at_start || context.place.line > 1 {
             self.boot = self.boot.saturating_add(1);
         }
-        self.boot_seen = true;
+        self.at_start = false;
         sink.notice(&Notice { boot: self.boot, ..context.notice(fact) });
         Some(context.message.len())
     }

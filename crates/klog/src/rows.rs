@@ -209,6 +209,7 @@ pub struct Row {
 struct Slot {
     key: u64,
     row: Row,
+    last: Last,
     set: AddressSet,
     lowest: u64,
     highest: u64,
@@ -255,7 +256,7 @@ impl Rows {
         slot.row.count += 1;
         slot.row.access.add(event.access);
         slot.row.cut += u64::from(event.cut);
-        slot.row.last = occurrence(event);
+        slot.last.note(event);
         if let Some(BusAddress(address)) = event.address {
             slot.lowest = slot.lowest.min(address);
             slot.highest = slot.highest.max(address);
@@ -318,7 +319,9 @@ impl Rows {
             last: occurrence(event),
             text: String::from_utf8_lossy(text).into_owned(),
         };
-        self.push(Slot { key, row, set: AddressSet::default(), lowest: u64::MAX, highest: 0 })
+        let last = Last::at(row.last.clone());
+        let set = AddressSet::default();
+        self.push(Slot { key, row, last, set, lowest: u64::MAX, highest: 0 })
     }
 
     fn push(&mut self, slot: Slot) -> Option<usize> {
@@ -339,14 +342,14 @@ impl Rows {
             let found = self.find(theirs.key, theirs.row.requester.borrow());
             if let Some(mine) = found.and_then(|at| self.slots.get_mut(at)) {
                 merge(mine, theirs, &mut self.budget);
-                mine.row.last = shift(&theirs.row.last);
+                mine.last = Last::at(shift(&theirs.last.read()));
             } else if self.slots.len() >= MAX_ROWS {
                 self.unlisted += theirs.row.count;
             } else {
                 let mut slot = Slot { set: AddressSet::default(), ..theirs.clone() };
                 slot.set.merge(&theirs.set, &mut self.budget);
                 slot.row.first = shift(&theirs.row.first);
-                slot.row.last = shift(&theirs.row.last);
+                slot.last = Last::at(shift(&theirs.last.read()));
                 self.push(slot);
             }
         }
@@ -361,6 +364,7 @@ impl Rows {
                 let (addresses, all) = slot.set.addresses();
                 let seen = slot.lowest <= slot.highest;
                 let mut row = slot.row.clone();
+                row.last = slot.last.read();
                 row.addresses = addresses.into_iter().map(BusAddress).collect();
                 row.addresses_truncated = !all;
                 row.distinct_addresses = slot.set.distinct();
@@ -375,10 +379,10 @@ impl Rows {
         rows
     }
 
-    pub(crate) fn first_and_last(&self) -> Option<(&Occurrence, &Occurrence)> {
+    pub(crate) fn first_and_last(&self) -> Option<(Occurrence, Occurrence)> {
         let first = self.slots.iter().map(|slot| &slot.row.first).min_by_key(|at| at.line)?;
-        let last = self.slots.iter().map(|slot| &slot.row.last).max_by_key(|at| at.line)?;
-        Some((first, last))
+        let last = self.slots.iter().max_by_key(|slot| slot.last.occurrence.line)?;
+        Some((first.clone(), last.last.read()))
     }
 
     pub(crate) const fn is_truncated(&self) -> bool {
@@ -399,8 +403,7 @@ fn key(requester: Requester<'_>, iommu: Iommu, kind: Kind) -> u64 {
         Requester::Named(_) => (0, 2),
         Requester::Unknown => (0, 3),
     };
-    let kind = Kind::ALL.iter().position(|other| *other == kind).unwrap_or(0);
-    let kind = u64::try_from(kind).unwrap_or(0);
+    let kind = u64::from(kind.index());
     let family = match iommu {
         Iommu::AmdVi => 0,
         Iommu::VtD => 1,
@@ -411,7 +414,46 @@ fn key(requester: Requester<'_>, iommu: Iommu, kind: Kind) -> u64 {
 }
 
 fn occurrence(event: &Event<'_>) -> Occurrence {
-    Occurrence { line: event.line, boot: event.boot, stamp: event.stamp }
+    Occurrence { line: event.line, boot: event.boot, stamp: event.when.stamp() }
+}
+
+/// Where and when the last event was logged; its time stays in its envelope until it is asked for.
+#[derive(Clone, Debug)]
+struct Last {
+    occurrence: Occurrence,
+    envelope: [u8; 96],
+    len: usize,
+}
+
+impl Last {
+    #[inline]
+    fn note(&mut self, event: &Event<'_>) {
+        let envelope = event.when.envelope();
+        self.occurrence.line = event.line;
+        self.occurrence.boot = event.boot;
+        match self.envelope.get_mut(..envelope.len()) {
+            Some(space) if !envelope.is_empty() => {
+                space.copy_from_slice(envelope);
+                self.len = envelope.len();
+            }
+            _ => {
+                self.occurrence.stamp = event.when.stamp();
+                self.len = 0;
+            }
+        }
+    }
+
+    fn read(&self) -> Occurrence {
+        let mut occurrence = self.occurrence.clone();
+        if let Some(envelope) = self.envelope.get(..self.len).filter(|raw| !raw.is_empty()) {
+            occurrence.stamp = crate::envelope::strip(envelope).stamp;
+        }
+        occurrence
+    }
+
+    const fn at(occurrence: Occurrence) -> Self {
+        Self { occurrence, envelope: [0; 96], len: 0 }
+    }
 }
 
 fn region_of(regions: &[Region], address: u64) -> Option<&Region> {

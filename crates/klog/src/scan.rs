@@ -1,5 +1,7 @@
 //! The scanner: bytes in, events and notices out.
 
+use crate::anchors::Hit;
+use crate::assemble::Place;
 use crate::clean::{self, Token, Value};
 use crate::envelope;
 use crate::event::Event;
@@ -84,6 +86,36 @@ impl Scanner {
         }
     }
 
+    /// How much of a log in front of a part decides how the part is read: more than an event of
+    /// several lines can reach, and a longest line.
+    pub const CONTEXT: u64 = 128 * 1024;
+
+    /// A scanner for a part of a log that begins after a line feed, so that several processors
+    /// can share a large file with the same result as one. `context` is what stands before the
+    /// part: at least [`Self::CONTEXT`] bytes, or all. Lines and boots are counted from the part's
+    /// start; [`crate::Summary::append`] puts the parts together.
+    pub fn resuming_after(context: &[u8]) -> Self {
+        let mut scanner = Self::new();
+        scanner.feed(context, &mut ());
+        scanner.end_carried(&mut ());
+        scanner.reader.begin_part(scanner.lines, scanner.bytes);
+        scanner.lines = 0;
+        scanner.bytes = 0;
+        scanner
+    }
+
+    /// The part is over, and another begins right behind it: events that are not whole yet are
+    /// that part's.
+    pub fn finish_part(&mut self, sink: &mut impl Sink) {
+        self.end_carried(sink);
+        self.reader.end_part(self.lines, self.bytes, sink);
+    }
+
+    /// Number of the current boot, from 0: how many boot lines came after the first.
+    pub const fn boot(&self) -> u32 {
+        self.reader.boot()
+    }
+
     /// Lines seen so far, the unfinished one included.
     pub fn lines(&self) -> u64 {
         self.lines + u64::from(!self.carry.is_empty())
@@ -120,10 +152,14 @@ impl Scanner {
 
     /// The input is over: hands out what was waiting for more.
     pub fn finish(&mut self, sink: &mut impl Sink) {
+        self.end_carried(sink);
+        self.reader.flush(sink);
+    }
+
+    fn end_carried(&mut self, sink: &mut impl Sink) {
         if !self.carry.is_empty() {
             self.end_carry(sink);
         }
-        self.reader.flush(sink);
     }
 
     /// Hands out events that wait for further lines, as they stand: for a log that is followed,
@@ -150,7 +186,8 @@ impl Scanner {
         let carry = std::mem::take(&mut self.carry);
         let from = self.long_from.unwrap_or(0);
         let upto = carry.len().saturating_sub(OVERLAP);
-        let end = self.reader.piece(&carry, from, upto, self.lines + 1, self.bytes, sink);
+        let place = Place { line: self.lines + 1, byte: self.bytes };
+        let end = self.reader.piece(&carry, from..upto, place, sink);
         // One overlap before the next piece's start, for what stands in front of a message.
         let keep = upto.saturating_sub(OVERLAP);
         self.bytes += u64::try_from(keep).unwrap_or(0);
@@ -165,7 +202,8 @@ impl Scanner {
         let carry = std::mem::take(&mut self.carry);
         if let Some(from) = self.long_from.take() {
             self.lines += 1;
-            self.reader.piece(&carry, from, carry.len(), self.lines, self.bytes, sink);
+            let place = Place { line: self.lines, byte: self.bytes };
+            self.reader.piece(&carry, from..carry.len(), place, sink);
             self.bytes += u64::try_from(carry.len()).unwrap_or(0);
         } else {
             self.region(&carry, sink);
@@ -179,16 +217,16 @@ impl Scanner {
     fn region(&mut self, region: &[u8], sink: &mut impl Sink) {
         let mut rest = region;
         while !rest.is_empty() {
+            let mut hit = None;
             let next = if self.reader.wants_next_line() || self.sequence.is_some() {
                 0
+            } else if let Some((family, at)) = self.reader.anchors.find(rest, 0) {
+                let before = rest.get(..at).unwrap_or_default();
+                let start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+                hit = Some((family, at - start));
+                start
             } else {
-                match self.reader.anchors.find(rest, 0) {
-                    Some((_, at)) => {
-                        let before = rest.get(..at).unwrap_or_default();
-                        memchr::memrchr(b'\n', before).map_or(0, |at| at + 1)
-                    }
-                    None => rest.len(),
-                }
+                rest.len()
             };
             let (skipped, tail) = rest.split_at_checked(next).unwrap_or((rest, &[]));
             self.skip(skipped);
@@ -198,7 +236,7 @@ impl Scanner {
             let end = memchr::memchr(b'\n', tail).map_or(tail.len(), |at| at + 1);
             let (line, tail) = tail.split_at_checked(end).unwrap_or((tail, &[]));
             self.lines += 1;
-            self.line(line, sink);
+            self.line(line, hit, sink);
             self.bytes += u64::try_from(line.len()).unwrap_or(0);
             rest = tail;
         }
@@ -214,13 +252,19 @@ impl Scanner {
         self.bytes += u64::try_from(lines.len()).unwrap_or(0);
     }
 
-    /// Looks at one line.
-    fn line(&mut self, line: &[u8], sink: &mut impl Sink) {
+    /// Looks at one line. `hit` is its first anchor, where that is known.
+    fn line(&mut self, line: &[u8], hit: Option<Hit>, sink: &mut impl Sink) {
         if line.len() > MAX_LINE {
             self.long_line(line, sink);
             return;
         }
         let line = text::trim_end(line);
+        if let Some(hit) = hit {
+            let place = Place { line: self.lines, byte: self.bytes };
+            if self.reader.plain_line(line, hit, place, sink) {
+                return;
+            }
+        }
         self.count_records(line, sink);
         let bare = text::trim_start(line);
         if matches!(bare.first(), Some(b'{' | b'"' | b'}')) {
@@ -232,24 +276,26 @@ impl Scanner {
             self.texts(&scratch, Stamp::default(), sink);
             self.scratch = scratch;
         } else {
-            self.reader.line(line, Stamp::default(), self.lines, self.bytes, sink);
+            let place = Place { line: self.lines, byte: self.bytes };
+            self.reader.line(line, Stamp::default(), hit, place, sink);
         }
     }
 
     /// A line in one piece that is too long: the same pieces as if it had come in chunks.
     fn long_line(&mut self, line: &[u8], sink: &mut impl Sink) {
+        let place = Place { line: self.lines, byte: self.bytes };
         let mut start = 0;
         let mut from = 0;
         while line.len() - start > MAX_LINE + OVERLAP {
             let piece = line.get(start..start + MAX_LINE + OVERLAP).unwrap_or_default();
             let upto = MAX_LINE;
-            let end = self.reader.piece(piece, from, upto, self.lines, self.bytes, sink);
+            let end = self.reader.piece(piece, from..upto, place, sink);
             let keep = upto - OVERLAP;
             from = end.max(upto) - keep;
             start += keep;
         }
         let piece = line.get(start..).unwrap_or_default();
-        self.reader.piece(piece, from, piece.len(), self.lines, self.bytes, sink);
+        self.reader.piece(piece, from..piece.len(), place, sink);
     }
 
     /// Several texts, one a line, of one record.
@@ -261,7 +307,8 @@ impl Scanner {
                 // The later lines of a record have the time of the first.
                 stamp = envelope::strip(line).stamp;
             }
-            self.reader.line(line, stamp, self.lines, self.bytes, sink);
+            let place = Place { line: self.lines, byte: self.bytes };
+            self.reader.line(line, stamp, None, place, sink);
         }
     }
 

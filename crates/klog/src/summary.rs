@@ -217,8 +217,8 @@ impl Summary {
             suppressed: self.suppressed,
             suppressed_by: self.suppressed_by.clone(),
             records_lost: self.records_lost,
-            first: ends.map(|(first, _)| first.clone()),
-            last: ends.map(|(_, last)| last.clone()),
+            first: ends.as_ref().map(|(first, _)| first.clone()),
+            last: ends.map(|(_, last)| last),
             requesters: self.rows.rows(),
             unlisted_events: self.rows.unlisted,
             driver_events: self.driver_events.values().cloned().collect(),
@@ -243,8 +243,9 @@ impl Summary {
     /// boots (highest number so far plus what the part's own numbers start at).
     pub fn append(&mut self, later: &Self, lines: u64, boots: u32) {
         let shift = |at: &Occurrence| Occurrence {
-            line: at.line + lines,
-            boot: at.boot + boots,
+            // Wrapping: an event that began before the part has a number below zero.
+            line: at.line.wrapping_add(lines),
+            boot: at.boot.wrapping_add(boots),
             stamp: at.stamp,
         };
         self.rows.append(&later.rows, shift);
@@ -286,7 +287,7 @@ impl Summary {
             self.refusals.entry(*why).or_insert_with(|| shift(at));
         }
         for theirs in &later.boots {
-            let Some(mine) = self.boot(theirs.boot + boots) else { continue };
+            let Some(mine) = self.boot(theirs.boot.wrapping_add(boots)) else { continue };
             if theirs.release.is_some() {
                 mine.release.clone_from(&theirs.release);
             }

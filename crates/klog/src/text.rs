@@ -5,13 +5,13 @@ use peerway_core::address::PciAddress;
 
 /// Value of a hexadecimal digit.
 #[inline]
-const fn nibble(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
+pub(crate) const fn nibble(byte: u8) -> Option<u8> {
+    let digit = byte.wrapping_sub(b'0');
+    if digit < 10 {
+        return Some(digit);
     }
+    let letter = (byte | 0x20).wrapping_sub(b'a');
+    if letter < 6 { Some(letter + 10) } else { None }
 }
 
 /// One to sixteen hexadecimal digits: value, how many, rest. `None` without a digit or with more.

@@ -31,6 +31,19 @@ pub(crate) struct Rest<'a> {
     pub(crate) reason: Option<Reason<'a>>,
 }
 
+/// Where `Request device [` stands if the anchor `DMAR` at `at` begins a fault:
+/// `DMAR: [DMA Write NO_PASID] Request device […`.
+pub(crate) fn request_after(message: &[u8], at: usize) -> Option<usize> {
+    let rest = message.get(at..)?.strip_prefix(b"DMAR:")?;
+    let rest = text::trim_start(rest);
+    if !rest.starts_with(b"[DMA ") && !rest.starts_with(b"[INTR-REMAP]") {
+        return None;
+    }
+    let (_, rest) = text::until(rest, |byte| byte == b']');
+    let rest = rest.strip_prefix(b"] ")?;
+    rest.starts_with(b"Request device [").then(|| message.len() - rest.len())
+}
+
 /// Reads the event around `Request device [`, which stands at `at`.
 pub(crate) fn parse_request(message: &[u8], at: usize) -> Vtd<'_> {
     request(message, at).unwrap_or(Vtd::Other)
