@@ -14,7 +14,8 @@ pub(super) const RULE: Rule = Rule {
     title: "something could not be read, so the picture has gaps",
     page: "\
 \"Could not look\" is an answer of its own and is never folded into \"nothing there\". Each place
-that should have been read and was not is a gap; this finding groups the gaps by reason.
+that should have been read and was not is a gap; this finding groups the gaps by reason. How it was
+seen: each place, and why it could not be read, is in the evidence.
 
 Reasons and what settles them:
 

@@ -1,12 +1,11 @@
-//! Small hosts for the tests of rules, and what holds for every finding.
+//! Small hosts for the tests of rules.
+
+mod expect;
 
 use std::collections::BTreeMap;
 
-use super::support::LONGEST_VALUE;
 use crate::address::{BusAddress, PciAddress, VendorDevice};
-use crate::diagnose::finding::Finding;
-use crate::diagnose::pairs::{PairScope, judge_all};
-use crate::diagnose::{Context, Rule};
+use crate::diagnose::pairs::PairScope;
 use crate::observed::Observed::{self, Absent, Known};
 use crate::snapshot::Snapshot;
 use crate::snapshot::driver::{DriverFlavour, DriverVersion};
@@ -16,6 +15,8 @@ use crate::snapshot::pci::{
     Acs, Bar, ConfigFacts, LinkState, PciDevice, PortType, Power, ResizableBar, RootBus,
 };
 use crate::snapshot::tenant::{Claim, Holder, Tenant, TenantId, TenantKind};
+
+pub(super) use expect::{all, fires, folklore, silent, value, well_formed};
 
 /// GPUs of the hosts without a switch.
 pub(super) const A: &str = "0000:01:00.0";
@@ -427,69 +428,4 @@ fn group(id: u32, member: &str) -> Group {
         devices: vec![at(member)],
         reserved: Known(Vec::new()),
     }
-}
-
-/// Findings of a rule on a host, each well formed.
-#[track_caller]
-pub(super) fn all(rule: &Rule, host: &Host) -> Vec<Finding> {
-    let pairs = judge_all(&host.snapshot, &host.scope);
-    let context = Context { snapshot: &host.snapshot, pairs: &pairs };
-    let found = (rule.check)(&context);
-    for finding in &found {
-        assert_eq!(finding.code, rule.code);
-        well_formed(finding);
-    }
-    found
-}
-
-/// The only finding of a rule on a host.
-#[track_caller]
-pub(super) fn fires(rule: &Rule, host: &Host) -> Finding {
-    let mut found = all(rule, host);
-    assert_eq!(found.len(), 1, "{rule:?}: {found:#?}");
-    found.remove(0)
-}
-
-/// The rule finds nothing on a host.
-#[track_caller]
-pub(super) fn silent(rule: &Rule, host: &Host) {
-    assert_eq!(all(rule, host), Vec::new(), "{rule:?}");
-}
-
-/// What holds for every finding.
-#[track_caller]
-pub(super) fn well_formed(finding: &Finding) {
-    let title = &finding.title;
-    assert!(title.chars().count() < 110, "{title:?} is too long");
-    assert!(!title.is_empty() && !title.ends_with('.') && !title.contains('\n'), "{title:?}");
-    assert!(!finding.subjects.is_empty(), "{title:?} has no subject");
-    assert!(!finding.evidence.is_empty(), "{title:?} has no evidence");
-    for one in &finding.evidence {
-        assert!(!one.source.is_empty() && !one.value.is_empty(), "{title:?}: {one:?}");
-        assert!(one.value.chars().count() <= LONGEST_VALUE, "{title:?}: {one:?}");
-    }
-    for remedy in &finding.remedies {
-        assert_eq!(folklore(remedy), None, "{title:?}: {remedy:?}");
-    }
-}
-
-/// Advice that does not exist or hurts somebody, if a text holds any.
-pub(super) fn folklore(text: &str) -> Option<&'static str> {
-    const FORBIDDEN: [&str; 7] = [
-        "pci=noacs",
-        "amd_iommu=on",
-        "iommu=pt",
-        "iommu.passthrough=1",
-        "pcie_acs_override",
-        "change your BIOS IOMMU setting",
-        "disable the IOMMU",
-    ];
-    FORBIDDEN.into_iter().find(|words| text.to_lowercase().contains(&words.to_lowercase()))
-}
-
-/// The value that a finding shows for a source.
-#[track_caller]
-pub(super) fn value<'f>(finding: &'f Finding, source: &str) -> &'f str {
-    let found = finding.evidence.iter().find(|one| one.source.contains(source));
-    &found.unwrap_or_else(|| panic!("no source {source:?} in {finding:#?}")).value
 }
