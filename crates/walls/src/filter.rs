@@ -15,8 +15,9 @@ mod list;
 pub(crate) enum Openat2 {
     /// Another wall refuses to create and truncate, so it is let through.
     Guarded,
-    /// Nothing else refuses; it is let through because the plan said so.
-    Unguarded,
+    /// Nothing else refuses all of it; it is let through because the plan said so. What it could
+    /// do, as a phrase.
+    Unguarded(&'static str),
     /// Nothing else refuses; it answers `ENOSYS`.
     Refused,
 }
@@ -61,9 +62,9 @@ pub(crate) fn raise(wanted: &Wanted) -> Result<WallReport, WallError> {
             let note = "openat2 answers ENOSYS: nothing here refuses its writing flags";
             return report(Standing::Raised, vec![note.to_owned()]);
         }
-        Openat2::Unguarded => "openat2, which could create or empty a file",
+        Openat2::Unguarded(could) => format!("openat2, which could {could}"),
     };
-    report(Standing::Partial { missing: vec![openat2.to_owned()] }, Vec::new())
+    report(Standing::Partial { missing: vec![openat2] }, Vec::new())
 }
 
 /// Calls that look as if the kernel did not have them, so that libraries fall back to older ones.

@@ -109,9 +109,10 @@ impl Plan {
         self
     }
 
-    /// Lets `openat2` through even where nothing refuses its writing flags. Where this takes
-    /// effect the report says so: `openat2` could then create or empty a file (it could still
-    /// write nothing into it).
+    /// Lets `openat2` through even where nothing refuses its writing flags: without
+    /// `CAP_SYS_ADMIN` on a kernel before 6.2. Where this takes effect the report says so, since
+    /// `openat2` could then empty a file, and without Landlock create one (it could still write
+    /// nothing into it).
     pub fn unguarded_openat2(mut self) -> Self {
         self.unguarded_openat2 = true;
         self
@@ -153,14 +154,17 @@ impl Plan {
         let openat2 = if landlock_guards || mounts_guard {
             filter::Openat2::Guarded
         } else if self.unguarded_openat2 {
-            filter::Openat2::Unguarded
+            let landlock_stands =
+                matches!(landlock.standing, Standing::Raised | Standing::Partial { .. });
+            let could = if landlock_stands { "empty a file" } else { "create or empty a file" };
+            filter::Openat2::Unguarded(could)
         } else {
             filter::Openat2::Refused
         };
         let kernel_log = reduced.kept.iter().any(|k| k.capability == Capability::SysLog);
         let wanted = filter::Wanted { writable: self.writable, openat2, kernel_log };
         let filter = filter::raise(&wanted)?;
-        let filtered = filter.standing == Standing::Raised;
+        let filtered = !matches!(filter.standing, Standing::Missing { .. });
         walls.push(if filtered { landlocked::close_gaps(landlock) } else { landlock });
         walls.push(filter);
 

@@ -32,7 +32,7 @@ fn check(list: &HolderList, actor: &Actor, held: &Path) {
     assert_eq!(process.comm, "program");
     let expected = if is_root() { NOBODY } else { rustix::process::getuid().as_raw() };
     assert_eq!(process.uid, Some(expected));
-    assert!(process.start_ticks > 0 && !process.cgroup.is_empty(), "{process:?}");
+    assert!(process.start_ticks > 0, "{process:?}");
     assert_eq!(process.held.len(), 1, "{process:?}");
     let first = &process.held[0];
     assert_eq!((first.path.as_str(), first.descriptors.len()), (held.to_str().unwrap(), 1));

@@ -47,7 +47,10 @@ pub(crate) fn files_are_read_and_listed() -> Result<(), Failed> {
     ];
     assert_eq!(reader.list("/"), Ok(expected));
     let walls = reader.walls().unwrap();
-    assert_eq!(walls.standing(Wall::SystemCalls), Some(&Standing::Raised));
+    // Where nothing else guards openat2, that is said.
+    let filter = walls.standing(Wall::SystemCalls);
+    let guarded = filter == Some(&Standing::Raised);
+    assert!(guarded || walls.gaps().iter().any(|gap| gap.contains("openat2")), "{walls:?}");
     Ok(())
 }
 
@@ -149,10 +152,7 @@ pub(crate) fn nothing_leaves_the_root() -> Result<(), Failed> {
     std::os::unix::fs::symlink("../held", root.join("up")).unwrap();
     let reader = reader(&root, PATIENT, false);
     for path in ["/absolute", "/up", "../held", "/../../held"] {
-        // Where openat2 cannot be let through, a recorded root cannot be read at all.
-        let answer = reader.read(path, 10);
-        let closed = answer == Err(SlowError::Errno(38));
-        assert!(answer == Ok(b"inside\n".to_vec()) || closed, "{path}: {answer:?}");
+        assert_eq!(reader.read(path, 10), Ok(b"inside\n".to_vec()), "{path}");
     }
     Ok(())
 }

@@ -126,7 +126,9 @@ const FREE_HERE: &[i64] = &[];
 fn opening(rules: &mut Rules) -> Result<(), BackendError> {
     // O_TMPFILE contains O_DIRECTORY; the bit of its own is what must not be set.
     let unnamed = libc::O_TMPFILE & !libc::O_DIRECTORY;
-    let writing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | unnamed;
+    // Some C libraries count O_PATH among the access modes; to the kernel they are two bits.
+    let access = libc::O_WRONLY | libc::O_RDWR;
+    let writing = access | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | unnamed;
     rules.insert(libc::SYS_openat, all_of(&[without(2, writing)?])?);
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_open, all_of(&[without(1, writing)?])?);

@@ -49,6 +49,6 @@ fn tests() -> Vec<Trial> {
         Trial::test("unguarded_openat2_is_said_and_writes_nothing", outside::unguarded_openat2),
         Trial::test("a_missing_filter_is_said", outside::a_missing_filter_is_said),
         Trial::test("a_second_thread_refuses_the_walls", outside::a_second_thread_refuses),
-        Trial::test("an_abort_still_aborts", outside::an_abort_still_aborts),
+        Trial::test("an_abort_still_ends_the_process", outside::an_abort_still_ends_the_process),
     ]
 }
