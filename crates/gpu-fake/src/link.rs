@@ -28,6 +28,8 @@ pub(crate) struct Links {
     /// Stores that went over links.
     stores: AtomicU64,
     late: Mutex<VecDeque<Late>>,
+    /// Flags that came before their data.
+    overtakings: AtomicU64,
     /// Streams with transfers between GPUs, queued or running, and how many.
     busy: Mutex<BTreeMap<usize, usize>>,
 }
@@ -39,6 +41,7 @@ impl Links {
             units: AtomicU64::new(0),
             stores: AtomicU64::new(0),
             late: Mutex::default(),
+            overtakings: AtomicU64::new(0),
             busy: Mutex::default(),
         }
     }
@@ -245,9 +248,10 @@ impl Machine {
             }
             Some(Kind::Reorder(_)) => {
                 self.memory_of(place.gpu)?.word(place.at).store(value, Ordering::Release);
-                if !lock(&self.links.late).is_empty() {
-                    // Long enough for whoever polls to see the flag first.
-                    std::thread::sleep(Duration::from_millis(2));
+                // Long enough for whoever polls to see the flag first; a few times will do.
+                let held = !lock(&self.links.late).is_empty();
+                if held && self.links.overtakings.fetch_add(1, Ordering::Relaxed) < 8 {
+                    std::thread::sleep(Duration::from_millis(5));
                 }
                 self.arrive()
             }

@@ -73,9 +73,9 @@ pub(crate) fn run(
             inventory::run(&driver, wanted, *needed_bytes, &mut out)
         }
         Work::SelfCheck { gpu } => self_check::run(&driver, *gpu, &mut out),
-        Work::Pair(work) => pair::run(&driver, request, work, &mut out),
-        Work::Together(work) => together::run(&driver, work, &mut out),
-        Work::Speed(work) => speed::run(&driver, work, &mut out),
+        Work::Pair(work) => pair::correctness(&driver, request, work, &mut out),
+        Work::Together(work) => together::at_once(&driver, work, &mut out),
+        Work::Speed(work) => speed::of_pair(&driver, work, &mut out),
         Work::Host { gpu, bytes, limit_ms } => {
             speed::host(&driver, *gpu, *bytes, Duration::from_millis(*limit_ms), &mut out)
         }

@@ -15,7 +15,7 @@ use crate::protocol::{Event, PairWork, Request};
 use crate::report::Reporter;
 use crate::result::{DamageReport, Engine, Mode, Operation, OperationResult, Verdict};
 use crate::status::GpuError;
-use crate::tag::{Header, UNIT};
+use crate::tag::{Header, UNIT, run};
 use crate::transfer::{Local, Order, Requester};
 use crate::verdict::Expectation;
 
@@ -58,7 +58,7 @@ enum Outcome {
 }
 
 /// Runs the pair and reports its cells.
-pub(crate) fn run(
+pub(crate) fn correctness(
     driver: &Rc<Driver>,
     request: &Request,
     work: &PairWork,
@@ -178,8 +178,8 @@ impl<'a> Pair<'a> {
             Operation::Read => REQUESTER,
         };
         (
-            Header::new(TARGET, 1, self.generation),
-            Header::new(poisoned, 1, self.generation.wrapping_sub(1)),
+            Header::new(TARGET, run(), self.generation),
+            Header::new(poisoned, run(), self.generation.wrapping_sub(1)),
         )
     }
 
@@ -324,7 +324,7 @@ impl<'a> Pair<'a> {
             }
             Operation::Read => {
                 // What a stale read would show is a tag too, of an older generation.
-                let older = Header::new(TARGET, 1, poison.generation());
+                let older = Header::new(TARGET, run(), poison.generation());
                 check::poison(self.target, link.arena, step.span, older)?;
                 check::payload(self.target, link.arena, step.span, payload)?;
                 self.target.finish(limit, "the owner's preparation")?;

@@ -14,12 +14,11 @@ use crate::driver::{DevicePointer, Driver, Event as Mark, HostBuffer, Stream};
 use crate::gpu::{Buffer, Gpu, wait};
 use crate::kernels::Row;
 use crate::pair::{REQUESTER, TARGET};
-use crate::plan::Span;
 use crate::protocol::{Event, Rate, SpeedWork};
 use crate::report::Reporter;
 use crate::result::{DamageReport, Engine, HostRates, Mode, Operation, OperationResult, Verdict};
 use crate::status::GpuError;
-use crate::tag::Header;
+use crate::tag::{Header, run};
 use crate::verdict::Expectation;
 
 /// Copies before the clock starts.
@@ -56,7 +55,7 @@ enum Way {
 }
 
 /// Measures all figures of a pair.
-pub(crate) fn run(
+pub(crate) fn of_pair(
     driver: &Rc<Driver>,
     work: &SpeedWork,
     out: &mut Reporter<'_>,
@@ -163,7 +162,7 @@ impl<'a> Course<'a> {
     }
 
     fn headers(&self, target: &Gpu) -> (Header, Header) {
-        let header = |generation| Header::new(target.number(), 1, generation);
+        let header = |generation| Header::new(target.number(), run(), generation);
         (header(self.generation), header(self.generation.wrapping_sub(1)))
     }
 

@@ -1,6 +1,6 @@
 //! The content that makes every 16-byte unit of a test unlike every other one.
 //!
-//! A unit holds a header (magic number, GPU that the data belongs to, allocation, generation) and
+//! A unit holds a header (magic number, GPU that the data belongs to, process, generation) and
 //! its own index, mixed by a bijection that depends on the header. So content has no period at any
 //! power of two, a unit that arrives at the wrong place says where it belongs, and what an earlier
 //! step left behind is known by its generation. `kernels.ptx` computes the same on the device.
@@ -19,11 +19,11 @@ const INDEX_LIMIT: u64 = 1 << 44;
 pub struct Header(u64);
 
 impl Header {
-    /// A header for data that belongs to `device`'s allocation `allocation`.
-    pub const fn new(device: u16, allocation: u16, generation: u16) -> Self {
+    /// A header for data that belongs to `device`, of one process ([`run`]) and one fill.
+    pub const fn new(device: u16, run: u16, generation: u16) -> Self {
         // Widening conversions in a constant function.
         let [d0, d1] = device.to_le_bytes();
-        let [a0, a1] = allocation.to_le_bytes();
+        let [a0, a1] = run.to_le_bytes();
         let [g0, g1] = generation.to_le_bytes();
         let [m0, m1, ..] = MAGIC.to_le_bytes();
         Self(u64::from_le_bytes([g0, g1, a0, a1, d0, d1, m0, m1]))
@@ -50,8 +50,9 @@ impl Header {
         self.part(0)
     }
 
-    /// Allocation within the GPU.
-    pub fn allocation(self) -> u16 {
+    /// The process that wrote it; see [`run`].
+    #[cfg(test)]
+    fn run(self) -> u16 {
         self.part(2)
     }
 
@@ -66,6 +67,12 @@ impl Header {
         let high = u128::from(mix(index ^ self.0.wrapping_mul(GOLDEN)));
         (low | high << 64).to_le_bytes()
     }
+}
+
+/// A number of this process, so that what an earlier one left in memory is not taken for its own.
+pub fn run() -> u16 {
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 /// What stands in a unit.
@@ -135,13 +142,13 @@ mod tests {
 
         #[test]
         fn a_unit_says_where_it_belongs(
-            device: u16, allocation: u16, generation: u16, index in 0..INDEX_LIMIT
+            device: u16, process: u16, generation: u16, index in 0..INDEX_LIMIT
         ) {
-            let header = Header::new(device, allocation, generation);
+            let header = Header::new(device, process, generation);
             prop_assert_eq!(Content::of(header.unit(index)), Content::Tag(header, index));
             prop_assert_eq!(
-                (header.device(), header.allocation(), header.generation()),
-                (device, allocation, generation)
+                (header.device(), header.run(), header.generation()),
+                (device, process, generation)
             );
         }
 

@@ -13,7 +13,7 @@ use crate::protocol::{Event, TogetherWork};
 use crate::report::Reporter;
 use crate::result::{Engine, Pattern, TogetherDamage, TogetherResult, Verdict};
 use crate::status::GpuError;
-use crate::tag::{Header, UNIT};
+use crate::tag::{Header, UNIT, run};
 use crate::verdict::Expectation;
 
 /// Longest time that work waits behind the latch, should this process be stopped.
@@ -48,7 +48,7 @@ struct Bench<'a> {
 }
 
 /// Runs every pattern with every engine.
-pub(crate) fn run(
+pub(crate) fn at_once(
     driver: &Rc<Driver>,
     work: &TogetherWork,
     out: &mut Reporter<'_>,
@@ -267,9 +267,10 @@ impl<'a> Bench<'a> {
 
     /// What a flow's slot is to hold, and what it held.
     fn headers(&self, flow: &Flow) -> (Header, Header) {
-        let number = |gpu: usize| u16::try_from(gpu).unwrap_or(u16::MAX);
-        let header =
-            |generation| Header::new(number(flow.to), number(flow.from).wrapping_add(1), generation);
+        // Which GPU's memory, and whose slot in it.
+        let number = |gpu: usize| u16::try_from(gpu + 1).unwrap_or(u16::MAX);
+        let slot = number(flow.to) | number(flow.from) << 8;
+        let header = |generation| Header::new(slot, run(), generation);
         (header(self.generation), header(self.generation.wrapping_sub(1)))
     }
 }

@@ -81,12 +81,6 @@ impl Expectation {
             {
                 Damage::Misrouted
             }
-            Content::Tag(header, _)
-                if header.allocation() != self.payload.allocation()
-                    && header.allocation() != self.poison.allocation() =>
-            {
-                Damage::Aliased
-            }
             Content::Tag(..) => Damage::Stale,
         }
     }
@@ -251,7 +245,7 @@ mod tests {
         assert_eq!(check(|index| PAYLOAD.unit(index + (2 << 16))), Some(Damage::Aliased));
         assert_eq!(check(|index| Header::new(1, 1, 3).unit(index)), Some(Damage::Stale));
         assert_eq!(check(|index| Header::new(2, 1, 5).unit(index)), Some(Damage::Misrouted));
-        assert_eq!(check(|index| Header::new(1, 7, 5).unit(index)), Some(Damage::Aliased));
+        assert_eq!(check(|index| Header::new(1, 7, 5).unit(index)), Some(Damage::Stale));
         assert_eq!(check(flip), Some(Damage::Bits));
     }
 

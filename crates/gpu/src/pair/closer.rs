@@ -8,7 +8,7 @@ use crate::kernels::Row;
 use crate::plan::{SAMPLE_STRIDE, Span, Step};
 use crate::result::{Damage, DamageReport, Operation};
 use crate::status::GpuError;
-use crate::tag::{Content, Header, UNIT};
+use crate::tag::{Content, Header, UNIT, run};
 use crate::transfer::Order;
 
 /// The number of the first GPU that neither requests nor is the target.
@@ -28,7 +28,7 @@ impl Pair<'_> {
         let refined = match (step.operation, report.damage) {
             (Operation::Write, Damage::Dropped) => self.missing(link, step),
             (Operation::Read, Damage::Zeros | Damage::Bits | Damage::Stale) => {
-                self.seen_by_witnesses(link, step)
+                self.strange(link, step)
             }
             _ => Ok(None),
         };
@@ -52,41 +52,56 @@ impl Pair<'_> {
     /// A write that the owner did not see.
     fn missing(&mut self, link: &mut Link<'_>, step: &Step) -> Result<Option<Damage>, GpuError> {
         let (order, payload) = self.order_for(step);
+        let (_, poison) = order.headers()?;
+        self.target.fill(Row::dense(link.arena.base, 0, link.arena.bytes / UNIT), poison)?;
         self.transfer(link, step, order)?;
         if misplaced(self.target, link.arena, payload, order)? {
             return Ok(Some(Damage::Aliased));
+        }
+        if let Some(found) = self.seen_by_witnesses(link, step)? {
+            return Ok(Some(found));
         }
         let first = match step.span {
             Span::Range { offset, .. } => offset.div_ceil(UNIT),
             Span::Samples { first, .. } => first,
         };
+        // Once more, and looked at before the owner does anything: the place where the data went
+        // may be one that the owner uses.
+        let (order, payload) = self.order_for(step);
+        link.requester.write(order)?;
         let whole = step.span.bytes() >= UNIT;
         if whole && link.requester.look_through(step.mover, first)? == payload.unit(first) {
-            return self.mirrored_or_aliased(link, step).map(Some);
+            let shared = self.shared_place(link, step)?;
+            return Ok(Some(if shared { Damage::Aliased } else { Damage::Mirrored }));
         }
-        self.seen_by_witnesses(link, step)
+        Ok(None)
     }
 
-    /// The writer sees its own data: in a private place for each address, or in one that several
-    /// addresses share?
-    fn mirrored_or_aliased(
-        &mut self,
-        link: &mut Link<'_>,
-        step: &Step,
-    ) -> Result<Damage, GpuError> {
+    /// A read that gave what the owner does not have.
+    fn strange(&mut self, link: &mut Link<'_>, step: &Step) -> Result<Option<Damage>, GpuError> {
+        if let Some(found) = self.seen_by_witnesses(link, step)? {
+            return Ok(Some(found));
+        }
+        Ok(self.shared_place(link, step)?.then_some(Damage::Aliased))
+    }
+
+    /// Whether addresses at even distances share a place: tags are written to all of them, and
+    /// one that shows another one's tag has none of its own.
+    fn shared_place(&mut self, link: &mut Link<'_>, step: &Step) -> Result<bool, GpuError> {
         let stride = SAMPLE_STRIDE / UNIT;
         let units = (link.arena.bytes / SAMPLE_STRIDE).clamp(1, 32);
         let span = Span::Samples { first: 0, stride, units };
         let spread = Step { span, ..*step };
-        let (order, _) = self.order_for(&spread);
+        let (order, payload) = self.order_for(&spread);
         link.requester.write(order)?;
         for k in 0..units {
             let unit = link.requester.look_through(step.mover, k * stride)?;
-            if matches!(Content::of(unit), Content::Tag(_, at) if at != k * stride) {
-                return Ok(Damage::Aliased);
+            let content = Content::of(unit);
+            if matches!(content, Content::Tag(h, at) if h == payload && at != k * stride) {
+                return Ok(true);
             }
         }
-        Ok(Damage::Mirrored)
+        Ok(false)
     }
 
     /// Repeats the step while every other GPU watches memory of its own.
@@ -105,7 +120,7 @@ impl Pair<'_> {
             let number = FIRST_WITNESS + u16::try_from(witnesses.len()).unwrap_or(0);
             let gpu = Gpu::open(&self.driver, address, number)?;
             let memory = gpu.alloc(link.arena.bytes)?;
-            let own = Header::new(number, 1, 1);
+            let own = Header::new(number, run(), 1);
             gpu.fill(Row::dense(memory.pointer(), 0, memory.units()), own)?;
             witnesses.push((gpu, memory));
         }
