@@ -42,10 +42,11 @@ Sources: the tenants and claims of this snapshot; PCI Express Base Specification
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let snapshot = context.snapshot;
+    let owners = support::Owners::of(snapshot, context.pairs);
     let (open, closed): (Vec<&Pair>, Vec<&Pair>) = context
         .pairs
         .iter()
-        .filter(|pair| support::crosses(snapshot, pair))
+        .filter(|pair| owners.crosses(pair))
         .partition(|pair| matches!(pair.verdict, Verdict::Works | Verdict::Impaired));
     let mut findings = Vec::new();
     if !open.is_empty() {

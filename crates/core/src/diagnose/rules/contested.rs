@@ -58,11 +58,11 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
                 RULE.code,
                 Severity::Warning,
                 Confidence::Certain,
-                format!(
+                support::title(&format!(
                     "{} claimed by {}",
                     support::counted(devices.len(), "device is", "devices are"),
                     support::listed(&claimants, 3)
-                ),
+                )),
             )
             .about_all(&devices)
             .about_all(&claimants);
@@ -99,6 +99,14 @@ mod tests {
         let finding = fires(&RULE, &host);
         assert_eq!(finding.title, "2 devices are claimed by lxc:129, vm:140");
         assert_eq!(value(&finding, "configuration of vm:140"), "vm:140, held now: no");
+    }
+
+    #[test]
+    fn long_names_do_not_make_long_titles() {
+        let pod = |digit: &str| format!("pod:{}", digit.repeat(60));
+        let host =
+            Host::amd().claimed(A, &pod("1"), Tristate::Yes).claimed(A, &pod("2"), Tristate::No);
+        assert!(fires(&RULE, &host).title.ends_with('…'));
     }
 
     #[test]

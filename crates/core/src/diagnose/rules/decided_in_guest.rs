@@ -51,7 +51,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         RULE.code,
         Severity::Info,
         affected.confidence(),
-        format!("{} are decided inside {whose}, not on the host", affected.counted()),
+        support::title(&format!(
+            "{} are decided inside {whose}, not on the host",
+            affected.counted()
+        )),
     )
     .about_all(&requesters);
     for address in &requesters {

@@ -43,12 +43,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         let ids = snapshot.device(address)?.ids.known()?;
         boards::lookup(*ids).filter(|board| board.nvlink)
     };
+    let owners = support::Owners::of(snapshot, context.pairs);
     let mut ends = BTreeSet::new();
     for pair in context.pairs {
-        if linked(pair.from).is_some()
-            && linked(pair.to).is_some()
-            && !support::crosses(snapshot, pair)
-        {
+        if linked(pair.from).is_some() && linked(pair.to).is_some() && !owners.crosses(pair) {
             ends.extend([pair.from, pair.to]);
         }
     }

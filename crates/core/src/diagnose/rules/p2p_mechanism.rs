@@ -1,9 +1,11 @@
 //! PW0303: which mechanism of peer access the driver uses.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::registry::{self, PARAMS};
 use super::support;
+use crate::address::PciAddress;
 use crate::boards::{self, Architecture};
 use crate::code::P2P_MECHANISM;
 use crate::diagnose::finding::{Finding, Severity, device_file};
@@ -165,9 +167,10 @@ fn granted(
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let snapshot = context.snapshot;
+    let requesters: BTreeSet<PciAddress> = context.pairs.iter().map(|pair| pair.from).collect();
     let paired: Vec<&PciDevice> = support::driven_by_nvidia(snapshot)
         .into_iter()
-        .filter(|device| context.pairs.iter().any(|pair| pair.from == device.address))
+        .filter(|device| requesters.contains(&device.address))
         .filter(|device| {
             let board = device.ids.known().and_then(|ids| boards::lookup(*ids));
             is_fork(snapshot) || board.is_none_or(|board| board.offers_p2p != Tristate::No)

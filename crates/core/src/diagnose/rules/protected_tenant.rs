@@ -1,12 +1,15 @@
 //! PW0501: another tenant is protected.
 
+use std::collections::BTreeSet;
+
 use super::support;
+use crate::address::PciAddress;
 use crate::code::PROTECTED_TENANT;
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
 use crate::judge::Confidence;
 use crate::snapshot::kernel::Tristate;
-use crate::snapshot::tenant::TenantKind;
+use crate::snapshot::tenant::{Claim, TenantKind};
 
 pub(super) const RULE: Rule = Rule {
     code: PROTECTED_TENANT,
@@ -48,14 +51,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let snapshot = context.snapshot;
     let mut findings = Vec::new();
     for tenant in support::guests(snapshot) {
-        let devices: Vec<_> = snapshot
-            .devices
-            .iter()
-            .filter(|device| {
-                snapshot.claims_on(device.address).any(|claim| claim.tenant == tenant.id)
-            })
-            .map(|device| device.address)
-            .collect();
+        let claims: Vec<&Claim> =
+            snapshot.claims.iter().filter(|claim| claim.tenant == tenant.id).collect();
+        let devices: BTreeSet<PciAddress> = claims.iter().map(|claim| claim.device).collect();
         // A guest without devices matters here only for the memory encryption that it needs.
         if devices.is_empty() && tenant.confidential == Tristate::No {
             continue;
@@ -92,13 +90,11 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
                 tenant.confidential
             ),
         );
-        for address in devices.iter().take(8) {
-            for claim in snapshot.claims_on(*address).filter(|claim| claim.tenant == tenant.id) {
-                finding = finding.seen(
-                    support::cut(&claim.source),
-                    format!("{address}, held now: {}", claim.active),
-                );
-            }
+        for claim in claims.iter().take(12) {
+            finding = finding.seen(
+                support::cut(&claim.source),
+                format!("{}, held now: {}", claim.device, claim.active),
+            );
         }
         findings.push(finding);
     }

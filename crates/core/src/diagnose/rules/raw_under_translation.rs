@@ -5,6 +5,8 @@ use crate::code::RAW_UNDER_TRANSLATION;
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
 use crate::judge::Verdict;
+use crate::judge::encryption::kernel_has_fix;
+use crate::snapshot::iommu::IommuVendor;
 use crate::snapshot::kernel::Tristate;
 
 pub(super) const RULE: Rule = Rule {
@@ -66,7 +68,15 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if snapshot.memory_encryption.snp.state == Tristate::No {
         finding = finding.remedy("identity domains for exactly these groups (peerway roads)");
     }
-    vec![finding.remedy("a peer map or a mapping driver keeps translation on (peerway roads)")]
+    let carries_bit = snapshot.iommu_vendor() == Some(IommuVendor::Amd)
+        && snapshot.memory_encryption.sme.state != Tristate::No
+        && kernel_has_fix(snapshot) != Tristate::Yes;
+    vec![finding.remedy(if carries_bit {
+        "a peer map or a mapping driver keeps translation on; both are closed while SME is active \
+         on this kernel (PW0402)"
+    } else {
+        "a peer map or a mapping driver keeps translation on (peerway roads)"
+    })]
 }
 
 #[cfg(test)]
@@ -90,6 +100,14 @@ mod tests {
             let finding = fires(&RULE, &Host::amd().snp(state));
             assert!(!finding.remedies.iter().any(|text| text.contains("identity domains")));
         }
+    }
+
+    #[test]
+    fn what_sme_closes_is_said() {
+        let last = |host: &Host| fires(&RULE, host).remedies.pop().unwrap();
+        assert!(last(&Host::amd().sme(Tristate::Yes)).contains("closed while SME"));
+        assert!(!last(&Host::amd().sme(Tristate::Yes).kernel("7.0.14")).contains("closed"));
+        assert!(!last(&Host::intel().sme(Tristate::Yes)).contains("closed"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! PW0503: a group is shared by devices of different tenants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::support;
 use crate::address::PciAddress;
@@ -43,22 +43,20 @@ Sources: `drivers/iommu/iommu.c`, `pci_device_group`, `iommu_group_store_type`;
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let snapshot = context.snapshot;
-    let mut told = Vec::new();
+    let mut told = BTreeSet::new();
     let mut findings = Vec::new();
-    for device in snapshot.accelerated() {
-        let Some(group) = snapshot.group_of(device).filter(|group| !told.contains(&group.id))
-        else {
+    let accelerated = snapshot.accelerated();
+    let gpus: Vec<PciAddress> = accelerated.iter().map(|device| device.address).collect();
+    for device in accelerated {
+        let Some(group) = snapshot.group_of(device).filter(|group| told.insert(group.id)) else {
             continue;
         };
-        told.push(group.id);
-        findings.extend(shared(snapshot, group));
+        findings.extend(shared(snapshot, group, &gpus));
     }
     findings
 }
 
-fn shared(snapshot: &Snapshot, group: &Group) -> Option<Finding> {
-    let gpus: Vec<PciAddress> =
-        snapshot.accelerated().into_iter().map(|device| device.address).collect();
+fn shared(snapshot: &Snapshot, group: &Group, gpus: &[PciAddress]) -> Option<Finding> {
     let mut owners: BTreeMap<String, Vec<PciAddress>> = BTreeMap::new();
     for address in &group.devices {
         let Some(device) = snapshot.device(*address).filter(|device| !device.is_bridge()) else {
@@ -81,7 +79,11 @@ fn shared(snapshot: &Snapshot, group: &Group) -> Option<Finding> {
         RULE.code,
         Severity::Warning,
         Confidence::Certain,
-        format!("group {} is shared by {}", group.id, support::listed(owners.keys(), 3)),
+        support::title(&format!(
+            "group {} is shared by {}",
+            group.id,
+            support::listed(owners.keys(), 3)
+        )),
     )
     .about(format!("group {}", group.id))
     .about_all(owners.values().flatten());

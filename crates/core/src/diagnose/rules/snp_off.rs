@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         RULE.code,
         severity,
         if lines.is_empty() { Confidence::Probable } else { Confidence::Certain },
-        support::cut(&format!("SEV-SNP is off: {}", why(snapshot, &lines))),
+        support::title(&format!("SEV-SNP is off: {}", why(snapshot, &lines))),
     )
     .about("host");
     let mut finding = support::with_log(finding, &lines);

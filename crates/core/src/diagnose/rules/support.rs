@@ -1,6 +1,6 @@
 //! What several rules need: affected pairs, counting in words, tenants, the boot log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use crate::address::PciAddress;
@@ -18,6 +18,8 @@ use crate::snapshot::tenant::{Tenant, TenantId, TenantKind};
 
 /// Longest evidence value; a longer text is cut.
 pub(super) const LONGEST_VALUE: usize = 180;
+/// Longest title; a longer one is cut.
+pub(super) const LONGEST_TITLE: usize = 109;
 /// Most examples of one kind in a finding's evidence.
 const MOST_EXAMPLES: usize = 4;
 
@@ -31,8 +33,9 @@ pub(super) struct Affected<'c> {
 /// Pairs within one tenant whose verdict names a code; `None` if there are none. Pairs across
 /// tenants have a rule of their own: there, no peer access is isolation.
 pub(super) fn own<'c>(context: &'c Context<'_>, code: Code) -> Option<Affected<'c>> {
-    let pairs: Vec<&Pair> =
-        context.pairs_with(code).filter(|pair| !crosses(context.snapshot, pair)).collect();
+    let mut pairs: Vec<&Pair> = context.pairs_with(code).collect();
+    let owners = Owners::of(context.snapshot, pairs.iter().copied());
+    pairs.retain(|pair| !owners.crosses(pair));
     (!pairs.is_empty()).then_some(Affected { pairs })
 }
 
@@ -69,6 +72,16 @@ impl Affected<'_> {
         })
     }
 
+    /// Adds what was concluded, once for each way in which pairs are lost.
+    pub(super) fn kinds(&self, finding: Finding) -> Finding {
+        let mut told = BTreeSet::new();
+        self.pairs
+            .iter()
+            .filter(|pair| told.insert(&pair.codes))
+            .take(MOST_EXAMPLES)
+            .fold(finding, |finding, pair| finding.seen(pair_source(pair), cut(&pair.reason)))
+    }
+
     /// Adds what was concluded about the first pairs with different reasons.
     pub(super) fn reasons(&self, finding: Finding) -> Finding {
         let mut told = BTreeSet::new();
@@ -85,22 +98,51 @@ pub(super) fn pair_source(pair: &Pair) -> String {
     format!("pair {} to {}", pair.from, pair.to)
 }
 
-/// Whether the two ends belong to different tenants. A controller of the host serves whatever runs
-/// on the host's kernel.
-pub(super) fn crosses(snapshot: &Snapshot, pair: &Pair) -> bool {
-    let owner = |address| snapshot.device(address).map(|device| snapshot.tenant_of(device));
-    let (from, to) = (owner(pair.from), owner(pair.to));
-    if from == to {
-        return false;
+/// Owners of the ends of pairs, each looked up once.
+#[derive(Debug)]
+pub(super) struct Owners(BTreeMap<PciAddress, Owner>);
+
+#[derive(Debug, PartialEq)]
+struct Owner {
+    tenant: Option<TenantId>,
+    /// Whether it runs on the host's kernel.
+    on_host_kernel: bool,
+    /// Neither a GPU nor a declared accelerator.
+    is_controller: bool,
+}
+
+impl Owners {
+    /// Owners of the ends of these pairs.
+    pub(super) fn of<'p>(snapshot: &Snapshot, pairs: impl IntoIterator<Item = &'p Pair>) -> Self {
+        let mut owners = BTreeMap::new();
+        for address in pairs.into_iter().flat_map(|pair| [pair.from, pair.to]) {
+            owners.entry(address).or_insert_with(|| owner(snapshot, address));
+        }
+        Self(owners)
     }
-    let controller = snapshot
-        .device(pair.from)
-        .is_some_and(|device| !device.is_gpu() && snapshot.accelerator(pair.from).is_none());
-    let on_host_kernel = to
-        .flatten()
-        .and_then(|id| snapshot.tenant(&id))
+
+    /// Whether the two ends belong to different tenants. A controller of the host serves whatever
+    /// runs on the host's kernel.
+    pub(super) fn crosses(&self, pair: &Pair) -> bool {
+        let (Some(from), Some(to)) = (self.0.get(&pair.from), self.0.get(&pair.to)) else {
+            return false;
+        };
+        let serves =
+            from.is_controller && from.tenant == Some(TenantId::host()) && to.on_host_kernel;
+        from.tenant != to.tenant && !serves
+    }
+}
+
+fn owner(snapshot: &Snapshot, address: PciAddress) -> Owner {
+    let device = snapshot.device(address);
+    let tenant = device.and_then(|device| snapshot.tenant_of(device));
+    let on_host_kernel = tenant
+        .as_ref()
+        .and_then(|id| snapshot.tenant(id))
         .is_some_and(|tenant| tenant.kind != TenantKind::Vm);
-    !(controller && from.flatten() == Some(TenantId::host()) && on_host_kernel)
+    let is_controller =
+        device.is_some_and(|device| !device.is_gpu()) && snapshot.accelerator(address).is_none();
+    Owner { tenant, on_host_kernel, is_controller }
 }
 
 /// A count with its noun.
@@ -120,11 +162,20 @@ pub(super) fn listed<T: Display>(items: impl IntoIterator<Item = T>, most: usize
 
 /// A text short enough for evidence, on one line.
 pub(super) fn cut(text: &str) -> String {
+    at_most(text, LONGEST_VALUE)
+}
+
+/// A title with names in it that may be long.
+pub(super) fn title(text: &str) -> String {
+    at_most(text, LONGEST_TITLE)
+}
+
+fn at_most(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= LONGEST_VALUE {
+    if line.chars().count() <= most {
         return line;
     }
-    let mut short: String = line.chars().take(LONGEST_VALUE - 2).collect();
+    let mut short: String = line.chars().take(most.saturating_sub(2)).collect();
     short.push_str(" …");
     short
 }

@@ -112,6 +112,7 @@ fn level_needed(context: &Context<'_>) -> Option<Finding> {
     if snapshot.cpu.is_zen() != Observed::Known(true) {
         return None;
     }
+    let owners = support::Owners::of(snapshot, context.pairs);
     let working: Vec<_> = context
         .pairs
         .iter()
@@ -119,7 +120,7 @@ fn level_needed(context: &Context<'_>) -> Option<Finding> {
         .filter(|pair| {
             matches!(pair.route.turn, Turn::HostBridge | Turn::HostBridges | Turn::Nodes)
         })
-        .filter(|pair| !support::crosses(snapshot, pair))
+        .filter(|pair| !owners.crosses(pair))
         .collect();
     let across = working.iter().any(|pair| pair.route.turn == Turn::Nodes);
     let holders: Vec<&Holder> = processes::computing(snapshot)

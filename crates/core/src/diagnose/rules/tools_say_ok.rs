@@ -1,6 +1,9 @@
 //! PW0307: what the driver's tools say is no evidence.
 
+use std::collections::BTreeSet;
+
 use super::{processes, support};
+use crate::address::PciAddress;
 use crate::code::{BOARD_OFFERS_NONE, TOOLS_SAY_OK};
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
@@ -42,16 +45,15 @@ Sources: NVIDIA open kernel modules, `p2p_caps.c`, `p2pGetCapsStatus`; NCCL 2.30
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let snapshot = context.snapshot;
-    let nvidia = support::driven_by_nvidia(snapshot);
+    let nvidia: BTreeSet<PciAddress> =
+        support::driven_by_nvidia(snapshot).iter().map(|device| device.address).collect();
+    let owners = support::Owners::of(snapshot, context.pairs);
     let lost: Vec<&Pair> = context
         .pairs
         .iter()
         .filter(|pair| pair.verdict == Verdict::Broken && !pair.codes.contains(&BOARD_OFFERS_NONE))
-        .filter(|pair| {
-            let driven = |address| nvidia.iter().any(|device| device.address == address);
-            driven(pair.from) && driven(pair.to)
-        })
-        .filter(|pair| !support::crosses(snapshot, pair))
+        .filter(|pair| nvidia.contains(&pair.from) && nvidia.contains(&pair.to))
+        .filter(|pair| !owners.crosses(pair))
         .collect();
     if lost.is_empty() {
         return Vec::new();
@@ -65,7 +67,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         format!("{} that the driver's tools call OK lose data", affected.counted()),
     )
     .about_all(&requesters);
-    finding = affected.reasons(finding);
+    finding = affected.kinds(finding);
     finding = support::with_driver(finding, snapshot);
     let exposed: Vec<&Holder> = processes::computing(snapshot)
         .into_iter()

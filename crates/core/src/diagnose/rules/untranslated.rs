@@ -54,7 +54,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             format!("{devices} the IOMMU untranslated: peers are reached, and all memory"),
         ),
     };
-    let finding = Finding::new(RULE.code, severity, affected.confidence(), support::cut(&title))
+    let finding = Finding::new(RULE.code, severity, affected.confidence(), support::title(&title))
         .about_all(&requesters);
     let mut finding = support::with_domains(finding, snapshot, &requesters);
     for other in others.iter().take(4) {
