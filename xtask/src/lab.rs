@@ -14,6 +14,8 @@ pub mod scenario;
 pub mod script;
 mod tools;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -65,6 +67,9 @@ enum Command {
         /// Series of the kernel
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
+        /// Program of this host to put into the guest's search path, with its shared libraries
+        #[arg(long)]
+        program: Vec<PathBuf>,
         /// The command
         command: String,
     },
@@ -95,7 +100,9 @@ fn run(command: Command) -> Result<()> {
         Command::Run { scenario, kernel } => run_one(scenario, kernel),
         Command::Facts { kernel } => or_all(kernel).into_iter().try_for_each(facts::write),
         Command::Machines => machines(),
-        Command::Shell { machine, kernel, command } => shell(&machine, kernel, &command),
+        Command::Shell { machine, kernel, program, command } => {
+            shell(&machine, kernel, &program, &command)
+        }
     }
 }
 
@@ -119,11 +126,15 @@ fn machines() -> Result<()> {
     Ok(())
 }
 
-fn shell(machine: &str, series: Series, command: &str) -> Result<()> {
+fn shell(machine: &str, series: Series, programs: &[PathBuf], command: &str) -> Result<()> {
     let machine = Machine::named(machine)?;
     let kernel = series.fetched()?;
-    let report =
-        Boot::new(&kernel, &machine).steps([script::run("shell", &["sh", "-c", command])]).run()?;
+    let mut boot = Boot::new(&kernel, &machine);
+    for program in programs {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        boot = boot.program(&format!("/lab/bin/{name}"), program);
+    }
+    let report = boot.steps([script::run("shell", &["sh", "-c", command])]).run()?;
     let outcome = report.outcome("shell")?;
     print!("{}", outcome.stdout);
     eprint!("{}", outcome.stderr);

@@ -151,6 +151,7 @@ impl<'a> Boot<'a> {
             accelerators: self.machine.accelerators(),
             steps: self.steps.clone(),
         };
+        disk.copy("lab/accelerators.toml", 0o644, &self.machine.accelerators_file())?;
         disk.file(SCRIPT_PATH, 0o644, serde_json::to_vec(&script)?);
         disk.archive()
     }

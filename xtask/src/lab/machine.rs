@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use peerway_lab_protocol::{Accelerator, Binding};
@@ -26,6 +27,7 @@ pub struct Machine {
     memory_mib: u32,
     numa_nodes: u32,
     accelerator_memory: String,
+    accelerators_file: String,
     iommu_address_bits: Option<u8>,
     unbound: bool,
     slots: Vec<Slot>,
@@ -41,6 +43,7 @@ struct Description {
     numa_nodes: Option<u32>,
     kernel_arguments: Option<Vec<String>>,
     accelerator_memory: Option<String>,
+    accelerators_file: Option<String>,
     iommu_address_bits: Option<u8>,
     unbound: Option<bool>,
     #[serde(default, rename = "slot")]
@@ -109,6 +112,7 @@ impl Machine {
                 memory_mib: 512,
                 numa_nodes: 1,
                 accelerator_memory: "1M".to_owned(),
+                accelerators_file: "accelerators.toml".to_owned(),
                 iommu_address_bits: None,
                 unbound: false,
                 slots: Vec::new(),
@@ -122,6 +126,7 @@ impl Machine {
         set(&mut machine.numa_nodes, description.numa_nodes);
         set(&mut machine.kernel_arguments, description.kernel_arguments);
         set(&mut machine.accelerator_memory, description.accelerator_memory);
+        set(&mut machine.accelerators_file, description.accelerators_file);
         set(&mut machine.unbound, description.unbound);
         machine.iommu_address_bits = description.iommu_address_bits.or(machine.iommu_address_bits);
         machine.check().with_context(|| format!("machine {name}"))?;
@@ -162,6 +167,11 @@ impl Machine {
             }
         }
         found
+    }
+
+    /// The file that tells the product what this machine's accelerators are.
+    pub fn accelerators_file(&self) -> PathBuf {
+        paths::sources().join(&self.accelerators_file)
     }
 
     /// Drivers to bind at boot.
@@ -263,6 +273,49 @@ mod tests {
             (first.engine.as_str(), first.memory.as_str()),
             ("0000:11:00.0", "0000:12:00.0")
         );
+    }
+
+    #[derive(Deserialize)]
+    struct Told {
+        accelerator: Vec<ToldAccelerator>,
+    }
+
+    #[derive(Deserialize)]
+    struct ToldAccelerator {
+        requester: String,
+        memory: ToldMemory,
+    }
+
+    #[derive(Deserialize)]
+    struct ToldMemory {
+        address: Option<String>,
+        function: Option<u8>,
+        bar: u8,
+    }
+
+    #[test]
+    fn what_the_product_is_told_is_what_the_machines_are() {
+        for name in names().unwrap() {
+            let machine = Machine::named(&name).unwrap();
+            let text = fs::read_to_string(machine.accelerators_file()).unwrap();
+            let told: Told = toml::from_str(&text).unwrap();
+            for one in machine.accelerators() {
+                let matches = |told: &ToldAccelerator| {
+                    let slot = one.engine.split('.').next().unwrap();
+                    let of_slot = |number: &u8| format!("{slot}.{number}");
+                    let memory = told.memory.function.as_ref().map(of_slot);
+                    let memory = told.memory.address.clone().or(memory);
+                    (told.requester == one.engine || told.requester == "1234:11e8")
+                        && memory.as_ref() == Some(&one.memory)
+                        && told.memory.bar == one.bar
+                };
+                assert_eq!(
+                    told.accelerator.iter().filter(|told| matches(told)).count(),
+                    1,
+                    "{name}"
+                );
+            }
+        }
     }
 
     #[test]
