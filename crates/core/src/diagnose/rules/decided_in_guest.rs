@@ -6,6 +6,8 @@ use super::support;
 use crate::code::DECIDED_IN_GUEST;
 use crate::diagnose::finding::{Finding, Severity, device_file};
 use crate::diagnose::{Context, Rule};
+use crate::snapshot::iommu::IommuVendor;
+use crate::snapshot::kernel::Tristate;
 use crate::snapshot::tenant::TenantId;
 
 pub(super) const RULE: Rule = Rule {
@@ -62,6 +64,13 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             finding = finding.observed(device_file(*address, "driver"), &device.driver);
         }
     }
+    let sme = snapshot.memory_encryption.sme.state;
+    if sme != Tristate::No && snapshot.iommu_vendor() == Some(IommuVendor::Amd) {
+        finding = finding.seen(
+            "SME",
+            format!("{sme}: where active, VFIO's entries for peers carry the encryption bit"),
+        );
+    }
     vec![finding.remedy("run the data-checked test inside the guest (peerway test)")]
 }
 
@@ -76,6 +85,9 @@ mod tests {
         assert_eq!(finding.severity, Severity::Info);
         assert!(finding.title.contains("vm:132"));
         assert_eq!(value(&finding, A), "vfio-pci");
+        assert!(finding.evidence.iter().all(|one| one.source != "SME"));
+        let sme = fires(&RULE, &Host::amd().guest(&[A, B]).sme(Tristate::Yes));
+        assert!(value(&sme, "SME").starts_with("yes: where active"));
     }
 
     #[test]

@@ -113,9 +113,12 @@ pub(super) struct Setting {
 
 impl Setting {
     /// Where to look on this maker's boards.
-    pub(super) fn place(&self, maker: Maker) -> &'static str {
+    pub(super) fn place(&self, maker: Maker) -> String {
         let own = self.menus.iter().find(|(one, _)| *one == maker);
-        own.map_or(self.reference, |(_, place)| place)
+        match own.map_or(self.reference, |(_, place)| place) {
+            UNNAMED => "no menu entry is known".to_owned(),
+            place => format!("look for {place}, or the like"),
+        }
     }
 }
 
@@ -132,6 +135,9 @@ const fn setting(
 use Detector as D;
 use Maker::{Asus, Cisco, Dell, Hpe, Lenovo, Supermicro};
 use Platform::{Amd, Both, Intel};
+
+/// Where no menu entry is known.
+const UNNAMED: &str = "";
 
 /// All settings, the ones that people ask about first.
 pub(super) const SETTINGS: &[Setting] = &[
@@ -224,7 +230,7 @@ pub(super) const SETTINGS: &[Setting] = &[
             (Lenovo, "SEV-ES ASID Space Limit"),
         ],
     ),
-    setting("SNP page mode 0", Amd, D::SnpPageModeZero, "no menu entry is known", &[]),
+    setting("SNP page mode 0", Amd, D::SnpPageModeZero, UNNAMED, &[]),
     setting(
         "pre-boot DMA protection",
         Amd,
@@ -248,10 +254,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         "place of the 64-bit windows",
         Both,
         D::WindowBase,
-        "MMIO High Base, MMIO High Granularity Size, Memory Mapped I/O Limit",
+        "MMIO High Base, MMIO High Granularity Size",
         &[(Lenovo, "MmioAbove4GLimit")],
     ),
-    setting("remapping forced off", Intel, D::RemappingForcedOff, "no menu name is known", &[]),
+    setting("remapping forced off", Intel, D::RemappingForcedOff, UNNAMED, &[]),
     setting(
         "Pass-through DMA",
         Intel,
@@ -352,7 +358,10 @@ mod tests {
     #[test]
     fn a_maker_without_an_own_name_gets_the_reference() {
         let iommu = SETTINGS.first().unwrap();
-        assert_eq!(iommu.place(Supermicro), "Advanced > NB Configuration > IOMMU");
+        assert_eq!(
+            iommu.place(Supermicro),
+            "look for Advanced > NB Configuration > IOMMU, or the like"
+        );
         assert_eq!(iommu.place(Maker::Reference), iommu.place(Maker::AsRockRack));
     }
 }

@@ -77,16 +77,14 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     for setting in readable {
         let place = setting.place(maker);
         for (source, state) in firmware_state::read(snapshot, setting.detector) {
-            finding = finding.seen(
-                source,
-                support::cut(&format!("{}: {state}; look for {place}, or the like", setting.name)),
-            );
+            finding =
+                finding.seen(source, support::cut(&format!("{}: {state}; {place}", setting.name)));
         }
     }
     for setting in named {
         finding = finding.seen(
             format!("firmware: {}", setting.name),
-            format!("cannot be read from Linux: look for {}, or the like", setting.place(maker)),
+            format!("cannot be read from Linux: {}", setting.place(maker)),
         );
     }
     finding = finding.seen(
@@ -170,6 +168,8 @@ mod tests {
             value(&finding, "firmware: xGMI").starts_with("cannot be read from Linux: look for")
         );
         assert!(finding.evidence.iter().all(|one| !one.value.contains("VT-d")));
+        let unnamed = finding.evidence.iter().find(|one| one.value.contains("page mode 0"));
+        assert!(unnamed.unwrap().value.ends_with("no menu entry is known"));
         assert!(advice(&host).contains("no setting called IOMMU coverage"));
     }
 

@@ -39,7 +39,9 @@ pub(super) fn read(snapshot: &Snapshot, detector: Detector) -> Vec<(String, Stri
         ),
         Detector::AsidLimit => one(
             LOG,
-            logged(snapshot, &["(ASIDs"]).unwrap_or_else(|| "no line about it seen".to_owned()),
+            logged(snapshot, &["SEV-SNP enabled (ASIDs"])
+                .or_else(|| logged(snapshot, &["(ASIDs"]))
+                .unwrap_or_else(|| "no line about it seen".to_owned()),
         ),
         Detector::Above4g => regions(snapshot),
         Detector::ResizableBar => resizable(snapshot),

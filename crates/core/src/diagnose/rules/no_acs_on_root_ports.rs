@@ -73,9 +73,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let place = SETTINGS
         .iter()
         .find(|setting| setting.detector == Detector::RootPortAcs)
-        .map_or("ACS Enable", |setting| setting.place(maker));
+        .map_or_else(String::new, |setting| setting.place(maker));
     vec![finding.remedy(format!(
-        "where groups are too large, look for {place}, or the like; it changes the groups of \
+        "where groups are too large, {place}; it changes the groups of \
          every tenant, needs a reboot, and is no cure for peer access"
     ))]
 }

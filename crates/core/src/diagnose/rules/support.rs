@@ -18,6 +18,8 @@ use crate::snapshot::tenant::{Tenant, TenantId, TenantKind};
 
 /// Longest evidence value; a longer text is cut.
 pub(super) const LONGEST_VALUE: usize = 180;
+/// Most sources of SNP's or SME's state that are shown.
+const MOST_ESTABLISHED: usize = 8;
 /// Longest title; a longer one is cut.
 pub(super) const LONGEST_TITLE: usize = 109;
 /// Most examples of one kind in a finding's evidence.
@@ -266,5 +268,13 @@ pub(super) fn with_driver(finding: Finding, snapshot: &Snapshot) -> Finding {
 
 /// Adds what SNP's or SME's state rests on.
 pub(super) fn with_established(finding: Finding, evidence: &[(String, String)]) -> Finding {
-    evidence.iter().fold(finding, |finding, (source, value)| finding.seen(source, cut(value)))
+    // Many units say the same: the first ones stand for all.
+    let finding = evidence
+        .iter()
+        .take(MOST_ESTABLISHED)
+        .fold(finding, |finding, (source, value)| finding.seen(source, cut(value)));
+    match evidence.len().saturating_sub(MOST_ESTABLISHED) {
+        0 => finding,
+        more => finding.seen("further sources", format!("{more}, not shown")),
+    }
 }
