@@ -11,7 +11,7 @@ use crate::notice::{Fact, Notice};
 use crate::scan::Sink;
 use crate::stamp::Stamp;
 use crate::vtd::{self, Vtd};
-use crate::{device_line, host_line, nvidia, plain, smmu, text};
+use crate::{device_line, host_line, nvidia, smmu, text};
 
 /// Reads lines, one after the other.
 #[derive(Debug)]
@@ -74,6 +74,7 @@ impl Reader {
         self.attentive > 0
     }
 
+    #[inline]
     pub(crate) const fn boot(&self) -> u32 {
         self.boot
     }
@@ -98,26 +99,10 @@ impl Reader {
         self.at_start = false;
     }
 
-    /// Looks at a plain line of a common form, without the detours that others need. `false`
-    /// where the line has to be looked at with more care.
+    /// Whether nothing that came before bears on the next line.
     #[inline]
-    pub(crate) fn plain_line(
-        &mut self,
-        line: &[u8],
-        hit: Hit,
-        place: Place,
-        sink: &mut impl Sink,
-    ) -> bool {
-        if !self.assembler.is_empty() {
-            return false;
-        }
-        match plain::event(line, hit, place.line, self.boot) {
-            Some(event) => {
-                sink.event(&event);
-                true
-            }
-            None => false,
-        }
+    pub(crate) fn is_clear(&self) -> bool {
+        self.attentive == 0 && self.assembler.is_empty()
     }
 
     /// Looks at a line in its envelope. `stamp` is the time that is known otherwise.

@@ -8,63 +8,85 @@
 use peerway_core::address::{BusAddress, PciAddress};
 
 use crate::amd;
-use crate::anchors::{Family, Hit};
 use crate::event::{Access, Direction, Event, Iommu, Kind, Reason, Requester, When};
 use crate::{text, vtd_reason};
 
-/// Reads a whole event from a whole line.
+/// Reads a whole event from a whole line without its line feed; line and boot are left to the
+/// caller.
 #[inline]
-pub(crate) fn event(line: &[u8], hit: Hit, number: u64, boot: u32) -> Option<Event<'_>> {
-    let (family, at) = hit;
-    if !is_plain(line) {
-        return None;
-    }
-    let (before, rest) = line.split_at_checked(at)?;
+pub(crate) fn event(line: &[u8]) -> Option<Event<'_>> {
+    let start = message_start(line)?;
+    let (front, message) = line.split_at_checked(start)?;
     let mut event = Event::new(Iommu::AmdVi, Kind::IoPageFault);
-    let front = match family {
-        Family::Device => {
-            let start = before.iter().rposition(|byte| *byte == b' ').map_or(0, |at| at + 1);
-            let (front, driver) = before.split_at_checked(start)?;
-            let (device, rest) = address(rest.get(1..)?)?;
-            event.driver = Some(text::name(driver)?);
-            event.requester = Requester::Pci(device);
-            amd_fields(rest.strip_prefix(b": AMD-Vi: Event logged [IO_PAGE_FAULT ")?, &mut event)?;
-            front
-        }
-        Family::Amd => {
-            let rest = rest.strip_prefix(b"AMD-Vi: Event logged [IO_PAGE_FAULT device=")?;
+    match message.first()? {
+        b'D' => vtd_fields(message.strip_prefix(b"DMAR: [DMA ")?, &mut event)?,
+        b'A' => {
+            let rest = message.strip_prefix(b"AMD-Vi: Event logged [IO_PAGE_FAULT device=")?;
             let (device, rest) = address(rest)?;
             event.requester = Requester::Pci(device);
             amd_fields(rest.strip_prefix(b" ")?, &mut event)?;
-            before
         }
-        Family::Dmar => {
-            vtd_fields(rest.strip_prefix(b"DMAR: [DMA ")?, &mut event)?;
-            before
+        b'a'..=b'z' => {
+            let space = message.iter().take(32).position(|byte| *byte == b' ')?;
+            let (driver, rest) = message.split_at_checked(space)?;
+            let (device, rest) = address(rest.get(1..)?)?;
+            let rest = rest.strip_prefix(b": AMD-Vi: Event logged [IO_PAGE_FAULT ")?;
+            event.driver = Some(text::name(driver)?);
+            event.requester = Requester::Pci(device);
+            amd_fields(rest, &mut event)?;
         }
         _ => return None,
-    };
-    // Nothing but an envelope may stand in front.
-    if !front.is_empty() && !front.ends_with(b"] ") && !front.ends_with(b"kernel: ") {
-        return None;
     }
-    event.line = number;
-    event.boot = boot;
     event.when = When::raw(front);
-    event.text = line.get(front.len()..)?;
+    event.text = message;
     Some(event)
 }
 
-/// Whether a line begins like `dmesg`, a system log, or a bare message: no JSON, no colours, no
-/// `/dev/kmsg`, no indentation.
+/// Where the message begins in a line of `dmesg`, of a system log in either date form, or without
+/// an envelope; `None` for anything else.
 #[inline]
-fn is_plain(line: &[u8]) -> bool {
-    match line.first() {
-        Some(b'[' | b'a'..=b'z' | b'A'..=b'Z') => true,
-        // A date, and not the head of a record.
-        Some(b'0'..=b'9') => line.get(4) == Some(&b'-'),
-        _ => false,
+fn message_start(line: &[u8]) -> Option<usize> {
+    let tagged = match line.first()? {
+        b'[' => return stamp_end(line, 0),
+        b'a'..=b'z' => return Some(0),
+        // "Nov 30 16:52:04 host kernel: "
+        b'A'..=b'Z' if line.get(3) == Some(&b' ') => {
+            let colons = (line.get(9), line.get(12), line.get(15));
+            if colons != (Some(&b':'), Some(&b':'), Some(&b' ')) {
+                return None;
+            }
+            16
+        }
+        b'A'..=b'Z' => return Some(0),
+        // "2026-11-30T16:52:04.123456+00:00 host kernel: "
+        b'0'..=b'9' if line.get(4) == Some(&b'-') && line.get(10) == Some(&b'T') => {
+            19 + line.get(19..36)?.iter().position(|byte| *byte == b' ')? + 1
+        }
+        _ => return None,
+    };
+    let host = line.get(tagged..)?.iter().take(64).position(|byte| *byte == b' ')?;
+    let tag = tagged + host + 1;
+    if !line.get(tag..)?.starts_with(b"kernel: ") {
+        return None;
     }
+    let start = tag + 8;
+    match line.get(start) {
+        Some(b'[') => stamp_end(line, start),
+        _ => Some(start),
+    }
+}
+
+/// After `[   12.345678] `, which begins at `start`.
+#[inline]
+fn stamp_end(line: &[u8], start: usize) -> Option<usize> {
+    // Up to 99,999 seconds have the same width.
+    let close = if line.get(start + 13) == Some(&b']') {
+        13
+    } else {
+        line.get(start..)?.iter().take(32).position(|byte| *byte == b']')?
+    };
+    let end = start + close + 2;
+    (line.get(end - 1) == Some(&b' ')).then_some(end)
 }
 
 /// `dddd:bb:dd.f`; other widths are left to the general parsers.

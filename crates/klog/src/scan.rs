@@ -7,6 +7,7 @@ use crate::envelope;
 use crate::event::Event;
 use crate::message::Reader;
 use crate::notice::{Fact, Notice};
+use crate::plain;
 use crate::stamp::{self, Stamp};
 use crate::text;
 
@@ -214,8 +215,43 @@ impl Scanner {
     }
 
     /// Looks at whole lines; only the last may lack its line feed.
+    ///
+    /// Lines of a storm are read where they stand. The lines between them are gathered and
+    /// searched for anchors together.
     fn region(&mut self, region: &[u8], sink: &mut impl Sink) {
-        let mut rest = region;
+        let mut gathered = 0;
+        let mut count = 0;
+        let mut at = 0;
+        while let Some(rest) = region.get(at..).filter(|rest| !rest.is_empty()) {
+            let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+            let next = at + (end + 1).min(rest.len());
+            let line = rest.get(..end).unwrap_or_default();
+            let Some(mut event) = plain::event(line) else {
+                count += 1;
+                at = next;
+                continue;
+            };
+            self.gathered(region.get(gathered..at).unwrap_or_default(), count, sink);
+            if self.reader.is_clear() && self.sequence.is_none() {
+                self.lines += 1;
+                self.bytes += u64::try_from(next - at).unwrap_or(0);
+                event.line = self.lines;
+                event.boot = self.reader.boot();
+                sink.event(&event);
+            } else {
+                self.gathered(region.get(at..next).unwrap_or_default(), 1, sink);
+            }
+            at = next;
+            gathered = next;
+            count = 0;
+        }
+        self.gathered(region.get(gathered..).unwrap_or_default(), count, sink);
+    }
+
+    /// Looks at `count` whole lines for anything but a storm.
+    fn gathered(&mut self, lines: &[u8], count: u64, sink: &mut impl Sink) {
+        let mut rest = lines;
+        let mut count = Some(count);
         while !rest.is_empty() {
             let mut hit = None;
             let next = if self.reader.wants_next_line() || self.sequence.is_some() {
@@ -225,9 +261,15 @@ impl Scanner {
                 let start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
                 hit = Some((family, at - start));
                 start
+            } else if let Some(count) = count {
+                // Nothing in any of them, and they are counted already.
+                self.lines += count;
+                self.bytes += u64::try_from(rest.len()).unwrap_or(0);
+                return;
             } else {
                 rest.len()
             };
+            count = None;
             let (skipped, tail) = rest.split_at_checked(next).unwrap_or((rest, &[]));
             self.skip(skipped);
             if tail.is_empty() {
@@ -259,12 +301,6 @@ impl Scanner {
             return;
         }
         let line = text::trim_end(line);
-        if let Some(hit) = hit {
-            let place = Place { line: self.lines, byte: self.bytes };
-            if self.reader.plain_line(line, hit, place, sink) {
-                return;
-            }
-        }
         self.count_records(line, sink);
         let bare = text::trim_start(line);
         if matches!(bare.first(), Some(b'{' | b'"' | b'}')) {

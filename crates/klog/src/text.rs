@@ -3,15 +3,33 @@
 
 use peerway_core::address::PciAddress;
 
+/// What [`NIBBLES`] holds for a byte that is no digit.
+const NO_DIGIT: u8 = 0xff;
+
+/// Value of each byte as a hexadecimal digit. A table, since random digits make any branch on
+/// their kind a coin toss.
+static NIBBLES: [u8; 256] = {
+    let mut table = [NO_DIGIT; 256];
+    let digits = *b"0123456789abcdef";
+    let mut value = 0;
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::as_conversions,
+        clippy::cast_possible_truncation,
+        reason = "evaluated by the compiler, on constants"
+    )]
+    while value < digits.len() {
+        table[digits[value] as usize] = value as u8;
+        table[digits[value].to_ascii_uppercase() as usize] = value as u8;
+        value += 1;
+    }
+    table
+};
+
 /// Value of a hexadecimal digit.
 #[inline]
-pub(crate) const fn nibble(byte: u8) -> Option<u8> {
-    let digit = byte.wrapping_sub(b'0');
-    if digit < 10 {
-        return Some(digit);
-    }
-    let letter = (byte | 0x20).wrapping_sub(b'a');
-    if letter < 6 { Some(letter + 10) } else { None }
+pub(crate) fn nibble(byte: u8) -> Option<u8> {
+    NIBBLES.get(usize::from(byte)).copied().filter(|value| *value != NO_DIGIT)
 }
 
 /// One to sixteen hexadecimal digits: value, how many, rest. `None` without a digit or with more.
@@ -20,7 +38,10 @@ pub(crate) fn hex(text: &[u8]) -> Option<(u64, usize, &[u8])> {
     let mut value = 0_u64;
     let mut digits = 0_usize;
     for byte in text {
-        let Some(nibble) = nibble(*byte) else { break };
+        let nibble = NIBBLES.get(usize::from(*byte)).copied().unwrap_or(NO_DIGIT);
+        if nibble == NO_DIGIT {
+            break;
+        }
         value = value << 4 | u64::from(nibble);
         digits += 1;
     }
