@@ -142,6 +142,29 @@ codes! {
     SHARED_GROUP = "PW0503";
     /// Bound to VFIO and held by nobody who was seen.
     IDLE_VFIO = "PW0504";
+    // 06: what the kernel log says has happened.
+    /// Refused requests inside a peer's memory.
+    PEER_FAULTS = "PW0601";
+    /// Refused requests of a GPU that are not peer access.
+    GPU_FAULTS = "PW0602";
+    /// Refused requests of other devices.
+    DEVICE_FAULTS = "PW0603";
+    /// The log lost events.
+    LOG_LOST_EVENTS = "PW0604";
+    /// The NVIDIA driver could not bring a GPU up.
+    INIT_FAILED = "PW0605";
+    /// Xids, and errors of the switches of `NVLink`.
+    XID = "PW0606";
+    /// IOMMU events that are no page faults, SMMU and reverse-map events.
+    IOMMU_EVENTS = "PW0607";
+    /// Errors inside a GPU of another make, which read like IOMMU faults.
+    GPU_OWN_ERRORS = "PW0608";
+    /// Reset, power-state or ownership trouble, and errors of the link.
+    DEVICE_STATE = "PW0609";
+    /// Peer access refused by the kernel's or the driver's own checks.
+    PEER_REFUSED = "PW0610";
+    /// Loud lines that mean nothing.
+    LOUD_LINES = "PW0611";
     // 07: what could not be seen.
     /// Something could not be read.
     COULD_NOT_LOOK = "PW0701";

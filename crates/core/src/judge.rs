@@ -15,7 +15,7 @@ mod nvlink;
 pub mod reach;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::address::PciAddress;
 use crate::code::{self, Code};
@@ -51,7 +51,9 @@ pub enum Basis {
 }
 
 /// How sure a statement is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// Directly observed.
@@ -131,7 +133,7 @@ impl Answer {
 /// Judges one ordered pair.
 pub fn judge(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Pair {
     let route = Route::between(snapshot, from, to);
-    let answer = answer(snapshot, from, to, &route);
+    let answer = witnessed(snapshot, from, to, answer(snapshot, from, to, &route));
     Pair {
         from: from.address,
         to: to.address,
@@ -142,6 +144,23 @@ pub fn judge(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Pair {
         reason: answer.reason,
         route,
     }
+}
+
+/// A broken pair whose requests were seen to be refused inside the target's memory is observed and
+/// no prediction. The log says nothing about pairs that are predicted to work: it may be older than
+/// what makes them work.
+fn witnessed(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, answer: Answer) -> Answer {
+    if answer.verdict != Verdict::Broken {
+        return answer;
+    }
+    let count: u64 = snapshot.refused(from, to).map(|(_, hit)| hit.count).sum();
+    if count == 0 {
+        return answer;
+    }
+    let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let reason =
+        format!("{}; the kernel log shows it: refused {times} inside the target", answer.reason);
+    Answer { confidence: Confidence::Certain, reason, ..answer }.also(code::PEER_FAULTS)
 }
 
 fn answer(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, route: &Route) -> Answer {

@@ -5,6 +5,7 @@
 //! [`Snapshot::gaps`].
 
 pub mod driver;
+pub mod faults;
 pub mod firmware;
 pub mod iommu;
 pub mod kernel;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observed::Observed;
 use driver::NvidiaDriver;
+use faults::FaultFacts;
 use firmware::Firmware;
 use iommu::{Group, Iommu};
 use kernel::{Cpu, Kernel, MemoryEncryption};
@@ -60,6 +62,9 @@ pub struct Snapshot {
     pub holders: Observed<Vec<Holder>>,
     /// Devices that the operator declared to be accelerators.
     pub accelerators: Vec<pci::Accelerator>,
+    /// What the kernel log says has happened.
+    #[serde(default)]
+    pub faults: Observed<FaultFacts>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
 }

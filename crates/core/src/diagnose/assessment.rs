@@ -7,6 +7,7 @@ use super::finding::Finding;
 use crate::code;
 use crate::judge::{Pair, Verdict};
 use crate::snapshot::Snapshot;
+use crate::snapshot::faults::FaultClass;
 use crate::snapshot::kernel::Tristate;
 
 /// The closed list of assessments.
@@ -100,11 +101,17 @@ impl Assessment {
 
 /// Assesses a whole host: the first of the result is what the rest follows from.
 pub fn assess(snapshot: &Snapshot, pairs: &[Pair], findings: &[Finding]) -> Vec<Assessment> {
-    let mut all = Vec::new();
+    let (mut all, beside) = from_log(snapshot);
     let has = |code| findings.iter().any(|finding| finding.code == code);
     let decided = |verdict| pairs.iter().any(|pair| pair.verdict == verdict);
     if decided(Verdict::Broken) {
-        all.push(Assessment::P2pBlockedPredicted);
+        // What was seen to fail is no prediction any more.
+        let predicted = |pair: &Pair| {
+            pair.verdict == Verdict::Broken && !pair.codes.contains(&code::PEER_FAULTS)
+        };
+        if pairs.iter().any(predicted) {
+            all.push(Assessment::P2pBlockedPredicted);
+        }
         let blames = |code| pairs.iter().any(|pair| pair.codes.contains(&code));
         for (code, assessment) in [
             (code::ACS_REDIRECT, Assessment::AcsRedirect),
@@ -122,13 +129,45 @@ pub fn assess(snapshot: &Snapshot, pairs: &[Pair], findings: &[Finding]) -> Vec<
     } else if snapshot.devices.is_empty() {
         all.push(Assessment::CouldNotLook);
     } else {
-        all.push(Assessment::NoFinding);
+        // What the log holds is a finding.
+        if all.is_empty() && beside.is_empty() {
+            all.push(Assessment::NoFinding);
+        }
     }
     if snapshot.memory_encryption.snp.state == Tristate::Yes || has(code::SNP_OFF) {
         all.push(Assessment::SnpHostState);
     }
+    all.extend(beside);
     if has(code::NO_OP_WORD) || has(code::PASSTHROUGH_BOOT) {
         all.push(Assessment::Cmdline);
     }
+    let mut told = std::collections::BTreeSet::new();
+    all.retain(|assessment| told.insert(*assessment));
     all
+}
+
+/// What the kernel log says: what leads whatever the host looks like (peer access that was seen to
+/// fail, a GPU that does not come up), and what stands beside it.
+fn from_log(snapshot: &Snapshot) -> (Vec<Assessment>, Vec<Assessment>) {
+    let Some(facts) = snapshot.faults.known() else { return (Vec::new(), Vec::new()) };
+    let mut leading = Vec::new();
+    let mut beside = Vec::new();
+    if facts.of_class(FaultClass::PeerAccess).next().is_some() {
+        leading.push(Assessment::IommuFaultGpuP2p);
+    }
+    if !facts.init_failures().is_empty() {
+        leading.push(if facts.refused_during_init().is_empty() {
+            Assessment::NvidiaInitFail
+        } else {
+            Assessment::NvidiaInitFailIommu
+        });
+    }
+    beside.extend(facts.requesters.iter().map(|one| one.class.assessment()));
+    if facts.of_kind("sxid").next().is_some() {
+        beside.push(Assessment::Sxid);
+    }
+    if facts.of_kind("xid").next().is_some() {
+        beside.push(Assessment::Xid);
+    }
+    (leading, beside)
 }

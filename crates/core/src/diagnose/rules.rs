@@ -16,6 +16,20 @@ mod dead_device;
 mod decided_in_guest;
 mod encryption_bit;
 mod external_device;
+mod fault_device;
+mod fault_event;
+mod fault_gpu;
+mod fault_gpu_own;
+mod fault_init;
+mod fault_lost;
+mod fault_noise;
+mod fault_peer_access;
+mod fault_refused;
+mod fault_state;
+mod fault_support;
+#[cfg(test)]
+mod fault_testing;
+mod fault_xid;
 mod firmware_menu;
 mod firmware_settings;
 mod firmware_state;
@@ -120,6 +134,17 @@ pub const RULES: &[Rule] = &[
     contested::RULE,
     shared_group::RULE,
     idle_vfio::RULE,
+    fault_peer_access::RULE,
+    fault_gpu::RULE,
+    fault_device::RULE,
+    fault_lost::RULE,
+    fault_init::RULE,
+    fault_xid::RULE,
+    fault_event::RULE,
+    fault_gpu_own::RULE,
+    fault_state::RULE,
+    fault_refused::RULE,
+    fault_noise::RULE,
     could_not_look::RULE,
     log_not_read::RULE,
     asleep::RULE,

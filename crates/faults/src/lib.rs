@@ -1,0 +1,2 @@
+//! What the events of a kernel log mean.
+#![forbid(unsafe_code)]
