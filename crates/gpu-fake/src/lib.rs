@@ -12,6 +12,7 @@ mod kernels;
 mod link;
 mod machine;
 mod memory;
+mod nccl;
 mod queue;
 mod script;
 

@@ -191,6 +191,21 @@ impl Machine {
         Ok(())
     }
 
+    /// As [`Self::load`], by whoever has mapped the memory for itself.
+    pub(crate) fn load_peer(&self, from: usize, address: u64, data: &mut [u8]) -> Result<(), i32> {
+        let place = Place { allowed: true, ..self.place(from, address)? };
+        match self.admit(from, place, Engine::Sm)? {
+            None => self.memory_of(place.gpu)?.read(place.at, data),
+            Some(kind) => {
+                for (at, range) in pages(place.at, data.len()) {
+                    let part = data.get_mut(range).unwrap_or_default();
+                    self.load_faulty(kind, (from, place.gpu), at, part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn load_faulty(
         &self,
         kind: Kind,

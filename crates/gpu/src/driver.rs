@@ -17,7 +17,7 @@ use std::ptr;
 
 use libloading::Library;
 
-pub(crate) use kernel::{Function, Module};
+pub(crate) use kernel::Function;
 pub(crate) use memory::HostBuffer;
 pub(crate) use share::{IPC_HANDLE_BYTES, IpcHandle, VmmHandle};
 pub(crate) use stream::{Event, Stream};
@@ -77,7 +77,6 @@ symbols! { Symbols {
     primary_ctx_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
     ctx_set_current = "cuCtxSetCurrent" (*mut c_void);
     ctx_enable_peer_access = "cuCtxEnablePeerAccess" (*mut c_void, c_uint);
-    ctx_disable_peer_access = "cuCtxDisablePeerAccess" (*mut c_void);
     mem_get_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
     mem_alloc = "cuMemAlloc_v2" (*mut u64, usize);
     mem_free = "cuMemFree_v2" (u64);
@@ -95,7 +94,6 @@ symbols! { Symbols {
         "cuMemcpyPeerAsync" (u64, *mut c_void, u64, *mut c_void, usize, *mut c_void);
     stream_create = "cuStreamCreate" (*mut *mut c_void, c_uint);
     stream_query = "cuStreamQuery" (*mut c_void);
-    stream_wait_event = "cuStreamWaitEvent" (*mut c_void, *mut c_void, c_uint);
     stream_destroy = "cuStreamDestroy_v2" (*mut c_void);
     event_create = "cuEventCreate" (*mut *mut c_void, c_uint);
     event_record = "cuEventRecord" (*mut c_void, *mut c_void);
@@ -129,7 +127,6 @@ pub(crate) mod attribute {
     pub(crate) const COMPUTE_MODE: i32 = 20;
     pub(crate) const CAPABILITY_MAJOR: i32 = 75;
     pub(crate) const CAPABILITY_MINOR: i32 = 76;
-    pub(crate) const VMM_SUPPORTED: i32 = 102;
 }
 
 /// Peer attributes (`CUdevice_P2PAttribute` in `cuda.h`).

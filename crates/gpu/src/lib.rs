@@ -21,6 +21,7 @@ mod parent;
 mod partner;
 mod plan;
 mod precondition;
+mod probe;
 mod protocol;
 mod report;
 mod result;
@@ -37,6 +38,7 @@ pub use measure::{InUse, LineRate, Progress, Settings, measure};
 pub use parent::{ChildEnd, Launch, Limits, run_child};
 pub use plan::Depth;
 pub use precondition::{Precondition, Unmet};
+pub use probe::{ProbeQuestion, probe};
 pub use result::{
     AllReduceResult, Arm, ChildNote, Claim, Damage, DamageReport, Engine, GpuSeen, HostRates,
     Measurement, Mode, Operation, OperationResult, PageRun, PairResult, Pattern, ProbeAnswer,

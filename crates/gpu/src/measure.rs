@@ -1,5 +1,8 @@
 //! The whole measurement: which children run, in which order, and what follows from what they say.
 
+mod all_reduce;
+mod load;
+mod outline;
 mod pairs;
 mod run;
 
@@ -26,6 +29,8 @@ pub struct Settings {
     pub nccl: Option<PathBuf>,
     /// The GPUs; all that the driver shows where none is named.
     pub gpus: Vec<PciAddress>,
+    /// Only this ordered pair, if one is named.
+    pub only: Option<(PciAddress, PciAddress)>,
     /// GPUs that somebody uses, as far as the caller could see.
     pub in_use: Vec<InUse>,
     /// Measure GPUs in use all the same.
@@ -38,10 +43,26 @@ pub struct Settings {
     pub depth: Depth,
     /// The largest range, if it is to be smaller than the depth's.
     pub largest: Option<u64>,
+    /// Whether samples are spread over all memory, if other than the depth says.
+    pub sample: Option<bool>,
     /// Memory that sampling leaves free on each GPU.
     pub spare_bytes: u64,
     /// What each link can carry.
     pub line_rates: Vec<LineRate>,
+    /// Run the transfers from each GPU to itself, too.
+    pub loopback: bool,
+    /// Run several transfers at once.
+    pub together: bool,
+    /// Bytes of each of several transfers at once.
+    pub together_bytes: u64,
+    /// Measure speed where data was right.
+    pub speed: bool,
+    /// Bytes of one copy for a rate.
+    pub speed_bytes: u64,
+    /// Bytes of all-reduces; none leaves them out.
+    pub all_reduce_sizes: Vec<u64>,
+    /// All-reduces that one figure is taken over.
+    pub all_reduce_iterations: u32,
     /// Time for one step on a GPU.
     pub step_limit: Duration,
     /// Time for one child.
@@ -85,22 +106,31 @@ pub enum Progress {
 }
 
 impl Settings {
-    /// Correctness of all pairs in all modes, at standard depth.
+    /// Everything, at standard depth.
     pub fn new(launch: Launch) -> Self {
         Self {
             launch,
             cuda: None,
             nccl: None,
             gpus: Vec::new(),
+            only: None,
             in_use: Vec::new(),
             allow_in_use: false,
             modes: vec![Mode::Peer, Mode::Vmm, Mode::Ipc],
             engines: vec![Engine::Copy, Engine::Sm],
             depth: Depth::Standard,
             largest: None,
+            sample: None,
             // Room for the contexts of this and other processes.
             spare_bytes: 1 << 30,
             line_rates: Vec::new(),
+            loopback: false,
+            together: true,
+            together_bytes: 16 << 20,
+            speed: true,
+            speed_bytes: 512 << 20,
+            all_reduce_sizes: all_reduce_sizes(),
+            all_reduce_iterations: 20,
             step_limit: Duration::from_secs(20),
             child_limit: Duration::from_secs(300),
         }
@@ -109,6 +139,12 @@ impl Settings {
     fn largest(&self) -> u64 {
         self.largest.unwrap_or(u64::MAX).min(self.depth.largest())
     }
+}
+
+/// 1 KiB to 1 GiB in steps of four: small ones tell the latency, large ones the rate, and NCCL's
+/// protocols change in between.
+fn all_reduce_sizes() -> Vec<u64> {
+    (0..=10).map(|step| 1024 << (2 * step)).collect()
 }
 
 /// A measurement in progress.
@@ -136,7 +172,19 @@ pub fn measure(settings: &Settings, observer: &mut dyn FnMut(&Progress)) -> Meas
             "fewer than two GPUs: there is no pair to measure",
         ));
     }
+    if settings.loopback {
+        session.loopback(&usable);
+    }
     session.pairs(&usable);
+    if settings.together && usable.len() > 1 {
+        session.together(&usable);
+    }
+    if settings.speed {
+        session.speed(&usable);
+    }
+    if !settings.all_reduce_sizes.is_empty() && !usable.is_empty() {
+        session.all_reduce(&usable);
+    }
     session.result
 }
 
@@ -231,6 +279,9 @@ impl Session<'_> {
     fn pairs(&mut self, gpus: &[PciAddress]) {
         for from in gpus {
             for to in gpus.iter().filter(|to| *to != from) {
+                if self.settings.only.is_some_and(|only| only != (*from, *to)) {
+                    continue;
+                }
                 let control = self.pair((*from, *to), Mode::Staged);
                 let sound = control.iter().all(|row| row.verdict == Verdict::Intact);
                 self.result.control.extend(control);

@@ -5,6 +5,7 @@ mod closer;
 mod order;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::check::{self, Arena};
 use crate::driver::Driver;
@@ -102,7 +103,7 @@ pub(crate) fn correctness(
     }
     withhold(&mut cells);
     drop(link);
-    if work.depth.samples() && cells.iter().any(|cell| cell.outcome.is_none()) {
+    if work.samples && cells.iter().any(|cell| cell.outcome.is_none()) {
         pair.samples(&mut cells, out)?;
     }
     for cell in &mut cells {
@@ -261,7 +262,15 @@ impl<'a> Pair<'a> {
     ) -> Result<(), GpuError> {
         match outcome {
             Ok(None) => return Ok(()),
-            Ok(Some(report)) => cell.outcome = Some(Outcome::Damaged(report)),
+            Ok(Some(report)) => {
+                cell.outcome = Some(Outcome::Damaged(report));
+                if self.driver.is_lost() {
+                    // The closer look at the damage hung or killed the context.
+                    cell.emit(out)?;
+                    let what = "a closer look at damage".to_owned();
+                    return Err(GpuError::Hung { what, limit: Duration::ZERO });
+                }
+            }
             Err(error) => {
                 let hung = matches!(error, GpuError::Hung { .. });
                 let verdict = if hung { Verdict::Hung } else { Verdict::Refused };

@@ -20,7 +20,7 @@ pub(crate) const SAMPLE_STRIDE: u64 = 2 * MIB;
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Mover {
+pub(crate) enum Mover {
     /// The copy engine.
     Copy,
     /// 16-byte loads and stores.
@@ -33,7 +33,8 @@ pub enum Mover {
 
 impl Mover {
     /// The engine that it belongs to.
-    pub fn engine(self) -> Engine {
+    #[cfg(test)]
+    fn engine(self) -> Engine {
         match self {
             Self::Copy => Engine::Copy,
             Self::Vector | Self::Scalar | Self::Volatile => Engine::Sm,
@@ -44,7 +45,7 @@ impl Mover {
 /// Part of the target's memory that a step touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "shape")]
-pub enum Span {
+pub(crate) enum Span {
     /// A range, in bytes from the start of the arena.
     Range {
         /// First byte.
@@ -65,7 +66,7 @@ pub enum Span {
 
 impl Span {
     /// Bytes that move.
-    pub fn bytes(self) -> u64 {
+    pub(crate) fn bytes(self) -> u64 {
         match self {
             Self::Range { bytes, .. } => bytes,
             Self::Samples { units, .. } => units * crate::tag::UNIT,
@@ -75,7 +76,7 @@ impl Span {
 
 /// One transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub(crate) struct Step {
     /// Write or read, from the requester's side.
     pub operation: Operation,
     /// What moves the data.
@@ -121,7 +122,7 @@ pub enum Depth {
 
 impl Depth {
     /// The largest range.
-    pub fn largest(self) -> u64 {
+    pub(crate) fn largest(self) -> u64 {
         match self {
             Self::Quick => 4 * MIB,
             Self::Standard => 64 * MIB,
@@ -130,12 +131,12 @@ impl Depth {
     }
 
     /// Whether samples are spread over all memory.
-    pub fn samples(self) -> bool {
+    pub(crate) fn samples(self) -> bool {
         self > Self::Quick
     }
 
     /// Rounds of the test that a flag does not overtake its data.
-    pub fn rounds(self) -> u64 {
+    pub(crate) fn rounds(self) -> u64 {
         match self {
             Self::Quick => 1_024,
             Self::Standard => 8_192,
@@ -145,7 +146,7 @@ impl Depth {
 }
 
 /// Memory that the steps up to `largest` need on each side.
-pub fn arena_bytes(largest: u64) -> u64 {
+pub(crate) fn arena_bytes(largest: u64) -> u64 {
     (largest + 4 * MIB).next_multiple_of(2 * MIB)
 }
 
@@ -184,7 +185,7 @@ const LARGE: [(u64, u64); 8] = [
 ];
 
 /// The small or the large steps of one engine and operation, smallest danger first.
-pub fn steps(engine: Engine, operation: Operation, large: bool, largest: u64) -> Vec<Step> {
+pub(crate) fn steps(engine: Engine, operation: Operation, large: bool, largest: u64) -> Vec<Step> {
     let ranges = if large { LARGE.as_slice() } else { SMALL.as_slice() };
     let mut steps = Vec::new();
     for &(offset, bytes) in ranges.iter().filter(|(_, bytes)| *bytes <= largest) {
@@ -213,7 +214,7 @@ fn movers(engine: Engine) -> &'static [Mover] {
 }
 
 /// The step that samples memory of `bytes`.
-pub fn sample_step(engine: Engine, operation: Operation, bytes: u64) -> Step {
+pub(crate) fn sample_step(engine: Engine, operation: Operation, bytes: u64) -> Step {
     let stride = SAMPLE_STRIDE / crate::tag::UNIT;
     // Not at the start of a page, where other things may be tidy too.
     let first = stride / 3;

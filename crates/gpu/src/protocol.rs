@@ -58,6 +58,8 @@ pub(crate) struct PairWork {
     /// Only the small ranges: something was damaged before.
     pub(crate) small_only: bool,
     pub(crate) depth: Depth,
+    /// Spread samples over all memory that can be allocated.
+    pub(crate) samples: bool,
     /// The largest range, if smaller than the depth's.
     pub(crate) largest: u64,
     /// Memory that sampling leaves free on the target.

@@ -363,6 +363,8 @@ pub struct Measurement {
     pub pairs: Vec<PairResult>,
     /// The same transfers staged through the host. Damage here is no P2P fault.
     pub control: Vec<PairResult>,
+    /// The same transfers within one GPU.
+    pub loopback: Vec<PairResult>,
     /// Several transfers at once.
     pub together: Vec<TogetherResult>,
     /// Rates between GPUs and host memory.

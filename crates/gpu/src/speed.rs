@@ -111,7 +111,7 @@ impl<'a> Course<'a> {
         };
         let (near_source, near_sink) = (shared(near, far)?, shared(near, far)?);
         let (far_source, far_sink) = (shared(far, near)?, shared(far, near)?);
-        if work.mode == Mode::Peer {
+        if work.mode == Mode::Peer && near.device() != far.device() {
             near.enter()?;
             driver.enable_peer(far.context())?;
             // The reverse direction is only needed for both ways at once and for ping-pong.

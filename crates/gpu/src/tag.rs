@@ -6,7 +6,7 @@
 //! step left behind is known by its generation. `kernels.ptx` computes the same on the device.
 
 /// Bytes of one unit.
-pub const UNIT: u64 = 16;
+pub(crate) const UNIT: u64 = 16;
 
 const MAGIC: u64 = 0x5057;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -16,11 +16,11 @@ const INDEX_LIMIT: u64 = 1 << 44;
 
 /// The low half of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Header(u64);
+pub(crate) struct Header(u64);
 
 impl Header {
     /// A header for data that belongs to `device`, of one process ([`run`]) and one fill.
-    pub const fn new(device: u16, run: u16, generation: u16) -> Self {
+    pub(crate) const fn new(device: u16, run: u16, generation: u16) -> Self {
         // Widening conversions in a constant function.
         let [d0, d1] = device.to_le_bytes();
         let [a0, a1] = run.to_le_bytes();
@@ -30,12 +30,12 @@ impl Header {
     }
 
     /// The header as the device stores it.
-    pub const fn word(self) -> u64 {
+    pub(crate) const fn word(self) -> u64 {
         self.0
     }
 
     /// The header that `word` is, if it is one.
-    pub fn from_word(word: u64) -> Option<Self> {
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
         (word >> 48 == MAGIC).then_some(Self(word))
     }
 
@@ -46,7 +46,7 @@ impl Header {
     }
 
     /// Generation: every fill of a test has its own.
-    pub fn generation(self) -> u16 {
+    pub(crate) fn generation(self) -> u16 {
         self.part(0)
     }
 
@@ -57,12 +57,12 @@ impl Header {
     }
 
     /// The GPU that the data belongs to.
-    pub fn device(self) -> u16 {
+    pub(crate) fn device(self) -> u16 {
         self.part(4)
     }
 
     /// The unit with this header and `index`, as bytes in memory.
-    pub fn unit(self, index: u64) -> [u8; 16] {
+    pub(crate) fn unit(self, index: u64) -> [u8; 16] {
         let low = u128::from(self.0);
         let high = u128::from(mix(index ^ self.0.wrapping_mul(GOLDEN)));
         (low | high << 64).to_le_bytes()
@@ -70,14 +70,14 @@ impl Header {
 }
 
 /// A number of this process, so that what an earlier one left in memory is not taken for its own.
-pub fn run() -> u16 {
+pub(crate) fn run() -> u16 {
     let [low, high, ..] = std::process::id().to_le_bytes();
     u16::from_le_bytes([low, high])
 }
 
 /// What stands in a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// All zeros.
     Zeros,
     /// All ones.
@@ -90,7 +90,7 @@ pub enum Content {
 
 impl Content {
     /// Reads a unit.
-    pub fn of(bytes: [u8; 16]) -> Self {
+    pub(crate) fn of(bytes: [u8; 16]) -> Self {
         let value = u128::from_le_bytes(bytes);
         if value == 0 {
             return Self::Zeros;
@@ -106,7 +106,7 @@ impl Content {
 }
 
 /// The two 64-bit halves of a unit, low first.
-pub fn halves(bytes: [u8; 16]) -> [u64; 2] {
+pub(crate) fn halves(bytes: [u8; 16]) -> [u64; 2] {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
     [
         u64::from_le_bytes([a, b, c, d, e, f, g, h]),
@@ -115,7 +115,7 @@ pub fn halves(bytes: [u8; 16]) -> [u64; 2] {
 }
 
 /// The finalizer of `SplitMix64`: a bijection of 64-bit words.
-pub fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let a = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let b = (a ^ a >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     b ^ b >> 31

@@ -89,6 +89,8 @@ impl<'g> Local<'g> {
     ) -> Result<Self, GpuError> {
         gpu.enter()?;
         let staged = match mode {
+            // A GPU needs no grant to reach itself.
+            Mode::Peer if gpu.device() == target.device() => None,
             Mode::Peer => {
                 gpu.driver().enable_peer(target.context())?;
                 None

@@ -1,24 +1,122 @@
-//! The measurement as a program of its own, for hosts where only this has to be run.
+//! The measurement as a program of its own, for hosts where only this has to be run: one command,
+//! one JSON document on standard output, progress on standard error. It changes no setting of any
+//! GPU, and nothing of it outlives it.
 
-use std::process::ExitCode;
 use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use peerway_gpu::{Launch, Settings, measure};
+use peerway_gpu::{Depth, Launch, ProbeQuestion, Progress, Settings, Verdict, measure, probe};
+
+const USAGE: &str = "\
+usage: peerway-gpu-measure all   [--cuda PATH] [--nccl PATH] [--depth quick|standard|full]
+                                 [--gpus A,B,...] [--loopback] [--child-limit SECONDS]
+       peerway-gpu-measure plan  [the same]      what would run, without running it
+       peerway-gpu-measure probe --from A --to B [--bytes N] [--deadline-ms N]
+";
 
 fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
-        Some("child") => peerway_gpu::child_main(),
-        Some(lib) => {
-            let mut settings = Settings::new(Launch { program: std::env::current_exe().unwrap(), arguments: vec!["child".into()], environment: vec![], unset: vec![] });
-            settings.cuda = Some(lib.into());
-            settings.largest = Some((2 << 20) + 16);
-            settings.spare_bytes = 64<<20;
-            settings.modes = vec![peerway_gpu::Mode::Peer];
-            let start = std::time::Instant::now();
-            let m = measure(&settings, &mut |p| { writeln!(std::io::stderr(), "{:?} {p:?}", start.elapsed()).unwrap(); });
-            writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&m).unwrap()).unwrap();
-            ExitCode::SUCCESS
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((command, rest)) = arguments.split_first() else { return usage("no command") };
+    match command.as_str() {
+        // Before anything else: this is the process that loads the driver.
+        "child" => peerway_gpu::child_main(),
+        "all" => match settings(rest) {
+            Ok(settings) => all(&settings),
+            Err(error) => usage(&error),
+        },
+        "plan" => match settings(rest) {
+            Ok(settings) => {
+                let lines = settings.outline(settings.gpus.len().max(2));
+                print(&format!("{}\n", lines.join("\n")))
+            }
+            Err(error) => usage(&error),
+        },
+        "probe" => match (ProbeQuestion::parse(rest), settings(&[])) {
+            (Ok(question), Ok(settings)) => {
+                let answer = probe(question, &settings, &mut |_| {});
+                let reached = answer.verdict != Verdict::NotRun;
+                let text = serde_json::to_string(&answer).unwrap_or_default();
+                let printed = print(&format!("{text}\n"));
+                if reached { printed } else { ExitCode::from(3) }
+            }
+            (Err(error), _) => usage(&error.to_string()),
+            (_, Err(error)) => usage(&error),
+        },
+        other => usage(&format!("{other} is no command")),
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    say(&format!("error: {problem}\n\n{USAGE}"));
+    ExitCode::from(2)
+}
+
+fn say(text: &str) {
+    // Nobody may be listening; the document matters, not the progress.
+    drop(std::io::stderr().write_all(text.as_bytes()));
+}
+
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn settings(arguments: &[String]) -> Result<Settings, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut settings = Settings::new(Launch {
+        program,
+        arguments: vec!["child".to_owned()],
+        environment: Vec::new(),
+        unset: Vec::new(),
+    });
+    let mut rest = arguments.iter();
+    while let Some(name) = rest.next() {
+        if name == "--loopback" {
+            settings.loopback = true;
+            continue;
         }
-        _ => ExitCode::from(2),
+        let value = rest.next().ok_or_else(|| format!("{name} needs a value behind it"))?;
+        match name.as_str() {
+            "--cuda" => settings.cuda = Some(value.into()),
+            "--nccl" => settings.nccl = Some(value.into()),
+            "--depth" => {
+                settings.depth = match value.as_str() {
+                    "quick" => Depth::Quick,
+                    "standard" => Depth::Standard,
+                    "full" => Depth::Full,
+                    _ => return Err(format!("{value} is no depth")),
+                }
+            }
+            "--child-limit" => {
+                let seconds = value.parse::<u64>().map_err(|error| format!("{name}: {error}"))?;
+                settings.child_limit = Duration::from_secs(seconds);
+            }
+            "--gpus" => {
+                let gpu = |text: &str| text.parse().map_err(|error| format!("{name}: {error}"));
+                settings.gpus = value.split(',').map(gpu).collect::<Result<_, String>>()?;
+            }
+            _ => return Err(format!("{name} is no option")),
+        }
+    }
+    Ok(settings)
+}
+
+fn all(settings: &Settings) -> ExitCode {
+    let start = Instant::now();
+    let measured = measure(settings, &mut |progress| {
+        if let Progress::Begin { work, .. } = progress {
+            say(&format!("{:7.2} s  {work}\n", start.elapsed().as_secs_f64()));
+        }
+    });
+    say(&format!("{:7.2} s  done\n", start.elapsed().as_secs_f64()));
+    match serde_json::to_string_pretty(&measured) {
+        Ok(text) => print(&format!("{text}\n")),
+        Err(error) => {
+            say(&format!("error: {error}\n"));
+            ExitCode::FAILURE
+        }
     }
 }

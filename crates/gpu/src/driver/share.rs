@@ -72,12 +72,6 @@ impl Driver {
         self.check("cuCtxEnablePeerAccess", code)
     }
 
-    pub(crate) fn disable_peer(&self, peer: Context) -> Result<(), GpuError> {
-        // SAFETY: the handle came from `retain`.
-        let code = unsafe { (self.symbols.ctx_disable_peer_access)(peer.0) };
-        self.check("cuCtxDisablePeerAccess", code)
-    }
-
     /// The unit in which device memory is created and mapped.
     pub(crate) fn granularity(&self, device: i32) -> Result<u64, GpuError> {
         const RECOMMENDED: u32 = 1;

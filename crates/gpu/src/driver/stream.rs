@@ -40,13 +40,6 @@ impl Stream {
         self.driver.check("cuStreamQuery", code)?;
         Ok(true)
     }
-
-    /// Makes later work of this stream wait for an event.
-    pub(crate) fn wait_for(&self, event: &Event) -> Result<(), GpuError> {
-        // SAFETY: stream and event are live.
-        let code = unsafe { (self.driver.symbols.stream_wait_event)(self.raw, event.raw, 0) };
-        self.driver.check("cuStreamWaitEvent", code)
-    }
 }
 
 impl Drop for Stream {

@@ -84,6 +84,8 @@ impl Session<'_> {
             small_only,
             // The control arm only has to show that the GPUs themselves are sound.
             depth: if mode == Mode::Staged { Depth::Quick } else { self.settings.depth },
+            samples: mode != Mode::Staged
+                && self.settings.sample.unwrap_or_else(|| self.settings.depth.samples()),
             largest: self.settings.largest(),
             spare_bytes: self.settings.spare_bytes,
             step_limit_ms: u64::try_from(self.settings.step_limit.as_millis()).unwrap_or(u64::MAX),

@@ -56,9 +56,20 @@ impl Pair<'_> {
             expectation,
             limit,
         )?;
-        Ok(Some(final_state.unwrap_or_else(|| {
-            overtaken(payload, &Seen { bad, first, late: late != 0, rounds: seen, low, high })
-        })))
+        let missing = if late == 0 {
+            None
+        } else {
+            let word = self.target.download(flags + seen.min(rounds - 1) * 8, 8)?;
+            let word = word.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
+            Some(match word {
+                0 => Damage::Dropped,
+                // It did come in the end.
+                value if value == seen + 1 => Damage::Stale,
+                _ => Damage::Bits,
+            })
+        };
+        let seen = Seen { bad, first, missing, rounds: seen, low, high };
+        Ok(Some(final_state.unwrap_or_else(|| overtaken(payload, &seen))))
     }
 }
 
@@ -66,7 +77,8 @@ impl Pair<'_> {
 struct Seen {
     bad: u64,
     first: u64,
-    late: bool,
+    /// A flag did not come in its time: what became of it.
+    missing: Option<Damage>,
     rounds: u64,
     low: u64,
     high: u64,
@@ -74,7 +86,7 @@ struct Seen {
 
 /// All data is there in the end, so it came after its flag, or the flag never came.
 fn overtaken(payload: Header, seen: &Seen) -> DamageReport {
-    let step = if seen.late {
+    let step = if seen.missing.is_some() {
         format!("flags behind data: flag {} never came", seen.rounds + 1)
     } else {
         "flags behind data: a flag came before its data".to_owned()
@@ -82,7 +94,7 @@ fn overtaken(payload: Header, seen: &Seen) -> DamageReport {
     let found = u128::from(seen.low) | u128::from(seen.high) << 64;
     let first = if seen.bad > 0 { seen.first } else { seen.rounds * UNITS };
     DamageReport {
-        damage: if seen.late && seen.bad == 0 { Damage::Dropped } else { Damage::Stale },
+        damage: seen.missing.filter(|_| seen.bad == 0).unwrap_or(Damage::Stale),
         first_bad_offset: first * UNIT,
         bad_units: seen.bad.max(1),
         pages: Vec::new(),

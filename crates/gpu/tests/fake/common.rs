@@ -7,14 +7,14 @@ use peerway_gpu::{Depth, Engine, Launch, Measurement, Mode, PairResult, Settings
 use peerway_gpu_fake::{Script, VARIABLE};
 
 /// A measurement on the stand-in.
-pub struct Fake {
-    pub settings: Settings,
+pub(crate) struct Fake {
+    pub(crate) settings: Settings,
     /// Memory that processes share; removed with this value.
     _folder: tempfile::TempDir,
 }
 
 /// The shared library, which cargo builds beside this test since the test depends on its crate.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().unwrap().join("libpeerway_gpu_fake.so");
     assert!(path.is_file(), "{} is not there", path.display());
@@ -23,7 +23,7 @@ pub fn library() -> PathBuf {
 
 impl Fake {
     /// A stand-in with this script.
-    pub fn new(script: &str) -> Self {
+    pub(crate) fn new(script: &str) -> Self {
         Script::parse(script).unwrap();
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let text = format!("{script} folder={}", folder.path().display());
@@ -40,19 +40,33 @@ impl Fake {
         settings.largest = Some((2 << 20) + 16);
         settings.spare_bytes = 64 << 20;
         settings.step_limit = Duration::from_secs(5);
+        settings.together = false;
+        settings.speed = false;
+        settings.all_reduce_sizes.clear();
         Self { settings, _folder: folder }
     }
 
     /// Measures after `change` of the settings.
-    pub fn measure(&self, change: impl FnOnce(&mut Settings)) -> Measurement {
+    pub(crate) fn measure(&self, change: impl FnOnce(&mut Settings)) -> Measurement {
         let mut settings = self.settings.clone();
         change(&mut settings);
         measure(&settings, &mut |_| {})
     }
 }
 
+/// Only small transfers with peer access, and nothing of what is not asked for.
+pub(crate) fn quick(settings: &mut Settings) {
+    settings.modes = vec![Mode::Peer];
+    settings.sample = Some(false);
+    settings.largest = Some(1 << 20);
+    settings.together = false;
+    settings.together_bytes = 1 << 20;
+    settings.speed = false;
+    settings.all_reduce_sizes.clear();
+}
+
 /// The row of a pair, by the stand-in's numbers of its GPUs.
-pub fn row<'m>(
+pub(crate) fn row<'m>(
     result: &'m Measurement,
     script: &Script,
     (from, to): (usize, usize),

@@ -1,0 +1,151 @@
+//! All-reduce with and without P2P: the same values, the same sizes, different roads.
+
+use std::collections::BTreeSet;
+
+use peerway_core::address::PciAddress;
+
+use super::Session;
+use crate::protocol::{AllReduceWork, Event, Work};
+use crate::result::{AllReduceResult, Arm, Verdict};
+
+/// Settings of both arms. NCCL's own files never override the environment.
+const BOTH: [(&str, &str); 10] = [
+    ("NCCL_DEBUG", "INFO"),
+    ("NCCL_DEBUG_SUBSYS", "INIT,P2P,SHM,GRAPH,ENV"),
+    // Multicast in switches is a resource of the whole host, and not what is measured.
+    ("NCCL_NVLS_ENABLE", "0"),
+    ("NCCL_MNNVL_ENABLE", "0"),
+    ("NCCL_SHM_DISABLE", "0"),
+    ("NCCL_IGNORE_DISABLED_P2P", "0"),
+    // Nothing of this leaves the host.
+    ("NCCL_IB_DISABLE", "1"),
+    ("NCCL_SOCKET_IFNAME", "lo"),
+    // No listener.
+    ("NCCL_RAS_ENABLE", "0"),
+    ("NCCL_NET_PLUGIN", "none"),
+];
+
+/// P2P at any distance. One process would use plain pointers, servers with a process for each GPU
+/// can't: the latter is what is to be measured.
+const WITH_P2P: [(&str, &str); 3] =
+    [("NCCL_P2P_DISABLE", "0"), ("NCCL_P2P_LEVEL", "SYS"), ("NCCL_P2P_DIRECT_DISABLE", "1")];
+
+const WITHOUT_P2P: [(&str, &str); 1] = [("NCCL_P2P_DISABLE", "1")];
+
+impl Session<'_> {
+    pub(super) fn all_reduce(&mut self, gpus: &[PciAddress]) {
+        for arm in [Arm::Host, Arm::P2p] {
+            let unsound = self.result.pairs.iter().any(|row| row.verdict != Verdict::Intact);
+            if arm == Arm::P2p && gpus.len() > 1 && unsound {
+                // The pairs have said what there is to say; NCCL would hang or worse.
+                let why = "left out: not every pair was right";
+                self.note_missing(gpus, arm, Verdict::NotRun, why, &BTreeSet::new());
+                continue;
+            }
+            self.arm(gpus, arm);
+        }
+    }
+
+    fn arm(&mut self, gpus: &[PciAddress], arm: Arm) {
+        let step_limit_ms = u64::try_from(self.settings.step_limit.as_millis());
+        let work = AllReduceWork {
+            gpus: gpus.to_vec(),
+            arm,
+            sizes: self.settings.all_reduce_sizes.clone(),
+            iterations: self.settings.all_reduce_iterations,
+            step_limit_ms: step_limit_ms.unwrap_or(u64::MAX),
+        };
+        let mut environment = BOTH.to_vec();
+        match arm {
+            Arm::P2p => environment.extend(WITH_P2P),
+            Arm::Host => environment.extend(WITHOUT_P2P),
+        }
+        let done = self.run_with(Work::AllReduce(work), gpus, &environment);
+        let transports = transports(&done.log);
+        let mut sizes = BTreeSet::new();
+        let mut absent = false;
+        for event in done.events {
+            match event {
+                Event::AllReduce(mut row) => {
+                    row.transports.clone_from(&transports);
+                    sizes.insert(row.bytes);
+                    self.result.all_reduce.push(row);
+                }
+                Event::Unmet(unmet) => {
+                    absent = true;
+                    if !self.result.preconditions.contains(&unmet) {
+                        self.result.preconditions.push(unmet);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let (Some(why), false) = (done.failure, absent) {
+            let verdict = if done.hung { Verdict::Hung } else { Verdict::NotRun };
+            self.note_missing(gpus, arm, verdict, &why, &sizes);
+        }
+    }
+
+    /// One row for the first size that has none; larger ones were not tried.
+    fn note_missing(
+        &mut self,
+        gpus: &[PciAddress],
+        arm: Arm,
+        verdict: Verdict,
+        why: &str,
+        done: &BTreeSet<u64>,
+    ) {
+        let Some(bytes) =
+            self.settings.all_reduce_sizes.iter().find(|bytes| !done.contains(bytes))
+        else {
+            return;
+        };
+        self.result.all_reduce.push(AllReduceResult {
+            gpus: gpus.to_vec(),
+            arm,
+            bytes: *bytes,
+            verdict,
+            wrong_elements: 0,
+            seconds: None,
+            algorithm_bytes_per_second: None,
+            bus_bytes_per_second: None,
+            transports: Vec::new(),
+            nccl_version: None,
+            detail: Some(why.to_owned()),
+        });
+    }
+}
+
+/// What NCCL's lines about channels say behind `via`, each once.
+fn transports(log: &[String]) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for line in log {
+        let Some((_, channel)) = line.split_once("NCCL INFO Channel ") else { continue };
+        let Some((_, via)) = channel.split_once(" via ") else { continue };
+        // Lines of a network go on with what is not a transport.
+        let via = via.trim();
+        let name = via.strip_suffix(" comm").unwrap_or(via);
+        let end = name.find(" comm ").unwrap_or(name.len());
+        found.insert(name.get(..end).unwrap_or(name).to_owned());
+    }
+    found.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_are_read_from_the_log() {
+        let log = [
+            "node7:812:812 [0] NCCL INFO Channel 00/02 :    0   1",
+            "node7:812:830 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read",
+            "node7:812:830 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read",
+            "node7:812:831 [1] NCCL INFO Channel 00 : 1[1] -> 0[0] via SHM/direct/direct",
+            "node7:812:831 [1] NCCL INFO Channel 00/0 : 1[1] -> 0[0] via P2P/direct pointer",
+            "node7:812:831 [1] NCCL INFO Connected all rings",
+        ]
+        .map(str::to_owned);
+        assert_eq!(transports(&log), ["P2P/CUMEM/read", "P2P/direct pointer", "SHM/direct/direct"]);
+    }
+}

@@ -1,0 +1,129 @@
+//! What keeps a measurement from running, and the words for it.
+
+use std::path::PathBuf;
+
+use peerway_gpu::{InUse, Measurement, Settings, Unmet};
+
+use crate::common::{Fake, quick};
+
+/// Measures and gives the kinds of unmet conditions with their messages.
+fn check(script: &str, change: impl FnOnce(&mut Settings)) -> (Measurement, Vec<Unmet>, String) {
+    let result = Fake::new(script).measure(|settings| {
+        quick(settings);
+        change(settings);
+    });
+    let kinds = result.preconditions.iter().map(|unmet| unmet.kind).collect();
+    let messages: Vec<&str> =
+        result.preconditions.iter().map(|unmet| unmet.message.as_str()).collect();
+    let messages = messages.join("\n");
+    (result, kinds, messages)
+}
+
+#[test]
+fn a_missing_library_is_named() {
+    let (result, kinds, text) =
+        check("gpus=2", |settings| settings.cuda = Some(PathBuf::from("/nowhere/libcuda.so.1")));
+    assert_eq!(kinds, [Unmet::NoLibrary]);
+    assert!(text.contains("/nowhere/libcuda.so.1"), "{text}");
+    assert!(result.pairs.is_empty() && result.children.is_empty());
+}
+
+#[test]
+fn a_library_that_is_something_else_is_named() {
+    let (_, kinds, text) =
+        check("gpus=2", |settings| settings.cuda = Some(PathBuf::from("libc.so.6")));
+    assert_eq!(kinds, [Unmet::NoLibrary]);
+    assert!(text.contains("no symbol cuInit"), "{text}");
+}
+
+#[test]
+fn codes_of_the_start_are_explained() {
+    for (code, kind, words) in [
+        (100, Unmet::NoDevice, "CUDA_ERROR_NO_DEVICE"),
+        (802, Unmet::NoDriver, "fabric manager"),
+        (803, Unmet::NoDriver, "different versions"),
+        (804, Unmet::NoDriver, "compatibility library"),
+        (999, Unmet::NoDriver, "/dev/nvidia-uvm"),
+    ] {
+        let (_, kinds, text) = check(&format!("gpus=2 error=cuInit:{code}"), |_| {});
+        assert_eq!(kinds, [kind], "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn gpus_that_take_no_work_are_left_out() {
+    let (_, kinds, text) = check("gpus=2 compute-mode=2", |_| {});
+    assert_eq!(kinds, [Unmet::ComputeProhibited, Unmet::ComputeProhibited]);
+    assert!(text.contains("prohibited"), "{text}");
+    let (_, kinds, text) = check("gpus=2 error=cuDevicePrimaryCtxRetain:46", |_| {});
+    assert_eq!(kinds, [Unmet::ExclusiveBusy, Unmet::ExclusiveBusy]);
+    assert!(text.contains("one process"), "{text}");
+    let (result, kinds, _) = check("gpus=3 mig=1", |_| {});
+    assert_eq!(kinds, [Unmet::Mig]);
+    assert_eq!(result.pairs.len(), 2 * 2, "the other two GPUs are measured");
+}
+
+#[test]
+fn too_little_memory_is_told() {
+    let (_, kinds, text) = check("gpus=2 memory=8m", |_| {});
+    assert_eq!(kinds, [Unmet::NoMemory, Unmet::NoMemory]);
+    assert!(text.contains("8388608 bytes free"), "{text}");
+}
+
+#[test]
+fn hidden_and_absent_gpus_are_told() {
+    let absent = "0000:99:00.0".parse().unwrap();
+    let (_, kinds, text) = check("gpus=2", |settings| {
+        settings.gpus = vec!["0000:21:00.0".parse().unwrap(), absent];
+        settings.launch.unset.clear();
+        let visible = ("CUDA_VISIBLE_DEVICES".to_owned(), "0".to_owned());
+        settings.launch.environment.push(visible);
+    });
+    assert_eq!(kinds, [Unmet::VisibleDevices, Unmet::NotVisible]);
+    assert!(text.contains("0000:99:00.0") && text.contains("CUDA_VISIBLE_DEVICES=0"), "{text}");
+}
+
+#[test]
+fn a_gpu_in_use_is_only_measured_if_told() {
+    let used = InUse { gpu: "0000:41:00.0".parse().unwrap(), by: "python3 (4711)".to_owned() };
+    let (result, kinds, text) =
+        check("gpus=3", |settings| settings.in_use = vec![used.clone()]);
+    assert_eq!(kinds, [Unmet::InUse]);
+    assert!(text.contains("python3 (4711)"), "{text}");
+    assert!(result.pairs.iter().all(|row| row.from != used.gpu && row.to != used.gpu));
+    assert_eq!(result.pairs.len(), 2 * 2);
+    let (result, kinds, _) = check("gpus=3", |settings| {
+        settings.in_use = vec![used.clone()];
+        settings.allow_in_use = true;
+    });
+    assert!(kinds.is_empty());
+    assert_eq!(result.pairs.len(), 6 * 2);
+}
+
+#[test]
+fn one_gpu_makes_no_pair() {
+    let (result, kinds, _) = check("gpus=1", |_| {});
+    assert_eq!(kinds, [Unmet::TooFewGpus]);
+    assert_eq!(result.gpus.len(), 1);
+}
+
+#[test]
+fn a_check_that_finds_nothing_is_not_believed() {
+    let (result, kinds, text) = check("gpus=2 blind", |_| {});
+    assert_eq!(kinds, [Unmet::CheckBroken, Unmet::CheckBroken]);
+    assert!(text.contains("planted"), "{text}");
+    assert!(result.pairs.is_empty());
+}
+
+#[test]
+fn without_nccl_only_the_all_reduce_is_left_out() {
+    let (result, kinds, text) = check("gpus=2", |settings| {
+        settings.nccl = Some(PathBuf::from("/nowhere/libnccl.so.2"));
+        settings.all_reduce_sizes = vec![1024];
+    });
+    assert_eq!(kinds, [Unmet::NoNccl]);
+    assert!(text.contains("/nowhere/libnccl.so.2"), "{text}");
+    assert!(result.all_reduce.is_empty());
+    assert_eq!(result.pairs.len(), 2 * 2);
+}

@@ -1,0 +1,125 @@
+//! Hangs, dead contexts, faults that only show under load, and figures that can't be.
+
+use std::time::Duration;
+
+use peerway_gpu::{Arm, Damage, Engine, Measurement, Mode, Settings, Verdict};
+use peerway_gpu_fake::Script;
+
+use crate::common::{Fake, quick, row};
+
+fn check(script: &str, change: impl FnOnce(&mut Settings)) -> Measurement {
+    Fake::new(script).measure(|settings| {
+        quick(settings);
+        change(settings);
+    })
+}
+
+#[test]
+fn a_transfer_that_hangs_ends_its_child_and_nothing_else() {
+    let script = "gpus=2 fault=hang from=0 to=1 engine=sm";
+    let result = check(script, |settings| settings.step_limit = Duration::from_millis(300));
+    let parsed = Script::parse(script).unwrap();
+    let hung = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Sm);
+    assert_eq!(hung.verdict, Verdict::Hung, "{hung:#?}");
+    let other = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Copy);
+    assert_eq!(other.verdict, Verdict::NotRun, "{other:#?}");
+    assert!(other.operations.iter().all(|part| part.steps > 0), "small ones ran: {other:#?}");
+    let back = row(&result, &parsed, (1, 0), Mode::Peer, Engine::Sm);
+    assert_eq!(back.verdict, Verdict::Intact, "{back:#?}");
+    assert!(result.children.iter().all(|child| !child.still_there));
+}
+
+#[test]
+fn a_call_that_never_returns_is_killed() {
+    let result = check("gpus=2 hang=cuCtxEnablePeerAccess", |settings| {
+        settings.step_limit = Duration::from_millis(100);
+    });
+    assert!(result.pairs.iter().all(|row| row.verdict == Verdict::Hung), "{:#?}", result.pairs);
+    assert_eq!(result.children.len(), 2);
+    for child in &result.children {
+        assert!(child.end.contains("killed") && !child.still_there, "{child:?}");
+        assert!(child.step.as_deref().unwrap_or_default().contains("open"), "{child:?}");
+    }
+    assert!(result.control.iter().all(|row| row.verdict == Verdict::Intact));
+}
+
+#[test]
+fn a_driver_that_hangs_at_its_start_is_killed() {
+    let result = check("gpus=2 hang=cuInit", |settings| {
+        settings.step_limit = Duration::from_millis(100);
+    });
+    assert!(result.pairs.is_empty());
+    assert_eq!(result.preconditions.len(), 1, "{:?}", result.preconditions);
+    assert!(result.preconditions[0].message.contains("killed"), "{:?}", result.preconditions);
+}
+
+#[test]
+fn a_dead_context_is_one_childs_loss() {
+    let script = "gpus=2 fault=break:719 from=0 to=1 engine=copy";
+    let result = check(script, |_| {});
+    let parsed = Script::parse(script).unwrap();
+    let dead = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Copy);
+    assert_eq!(dead.verdict, Verdict::Refused);
+    let why = dead.detail.as_deref().unwrap_or_default();
+    assert!(why.contains("719") && why.contains("CUDA_ERROR_LAUNCH_FAILED"), "{why}");
+    let other = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Sm);
+    assert!(other.operations.iter().all(|part| part.steps > 0), "{other:#?}");
+}
+
+#[test]
+fn promised_access_that_is_refused_is_no_access() {
+    let result = check("gpus=2 fault=refuse:205", |_| {});
+    assert!(result.claims.iter().all(|claim| claim.can_access), "the driver promises it");
+    for row in &result.pairs {
+        assert_eq!(row.verdict, Verdict::Refused);
+        let why = row.detail.as_deref().unwrap_or_default();
+        assert!(why.contains("cuCtxEnablePeerAccess") && why.contains("MAP_FAILED"), "{why}");
+    }
+}
+
+#[test]
+fn damage_under_load_only_is_damage() {
+    let result = check("gpus=3 fault=loaded:100 from=0 to=2", |settings| settings.together = true);
+    assert!(!result.together.is_empty());
+    let parsed = Script::parse("gpus=3").unwrap();
+    for engine in [Engine::Copy, Engine::Sm] {
+        let hit = row(&result, &parsed, (0, 2), Mode::Peer, engine);
+        assert_eq!((hit.verdict, hit.damage), (Verdict::Damaged, Some(Damage::Bits)));
+        let detail = hit.detail.as_deref().unwrap_or_default();
+        assert!(detail.contains("right alone"), "{detail}");
+        let other = row(&result, &parsed, (2, 0), Mode::Peer, engine);
+        assert_eq!(other.verdict, Verdict::Intact);
+    }
+}
+
+#[test]
+fn all_reduce_finds_wrong_sums_and_hangs() {
+    let only_all_reduce = |settings: &mut Settings| {
+        settings.modes.clear();
+        settings.all_reduce_sizes = vec![1024, 65_536];
+        settings.step_limit = Duration::from_millis(500);
+    };
+    let arm = |result: &Measurement, arm| {
+        let rows: Vec<_> =
+            result.all_reduce.iter().filter(|row| row.arm == arm).cloned().collect();
+        assert!(!rows.is_empty());
+        rows
+    };
+    let wrong = check("gpus=2 fault=zeros", only_all_reduce);
+    assert!(arm(&wrong, Arm::Host).iter().all(|row| row.verdict == Verdict::Intact));
+    let rows = arm(&wrong, Arm::P2p);
+    assert_eq!((rows.len(), rows[0].verdict), (1, Verdict::Damaged), "{rows:#?}");
+    assert!(rows[0].wrong_elements > 0);
+    let hung = check("gpus=2 fault=hang", only_all_reduce);
+    let rows = arm(&hung, Arm::P2p);
+    assert_eq!((rows.len(), rows[0].verdict), (1, Verdict::Hung), "{rows:#?}");
+    let stuck = check("gpus=2 hang=ncclCommInitAll", only_all_reduce);
+    assert!(stuck.all_reduce.iter().all(|row| row.verdict == Verdict::Hung), "{stuck:#?}");
+}
+
+#[test]
+fn damage_keeps_nccl_from_using_the_pair() {
+    let result = check("gpus=2 fault=drop", |settings| settings.all_reduce_sizes = vec![1024]);
+    let p2p = result.all_reduce.iter().find(|row| row.arm == Arm::P2p).unwrap();
+    assert_eq!(p2p.verdict, Verdict::NotRun, "{p2p:#?}");
+}
