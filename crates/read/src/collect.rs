@@ -10,4 +10,5 @@ pub mod kernel;
 pub mod log;
 pub mod nvidia;
 pub mod pci;
+mod spread;
 pub mod tenants;

@@ -34,6 +34,9 @@ pub enum Reason {
     /// A pipe, a device or a socket where a file was expected.
     #[error("not a regular file")]
     NotRegular,
+    /// A file or a directory where a link was expected.
+    #[error("no link, as in a copy that follows links instead of keeping them")]
+    NotLink,
     /// Bytes that are no UTF-8.
     #[error("not text")]
     NotText,
@@ -71,6 +74,15 @@ fn errno_text(errno: Errno) -> String {
         Errno::LOOP => "too many links, or a link where none may be".to_owned(),
         Errno::XDEV => "leads out of the host's root".to_owned(),
         other => std::io::Error::from(other).to_string(),
+    }
+}
+
+/// What was read instead of what was expected, for a sentence: quoted, and cut where it is long.
+pub fn shown(text: &str) -> String {
+    const MOST: usize = 80;
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{:?}…", text.get(..at).unwrap_or_default()),
+        None => format!("{text:?}"),
     }
 }
 

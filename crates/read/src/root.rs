@@ -5,17 +5,23 @@
 //! absolute links and `..` resolve inside. Everything is opened read-only, and only regular files
 //! are read.
 
+mod files;
+mod recording;
+
 use std::fmt;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use peerway_core::observed::Observed;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::error::{ReadError, Reason, observe};
 use crate::tree::{Node, NodeId, Tree};
+use files::Regular;
+pub use recording::Recording;
 
 /// Attributes and small files are never longer than this.
 pub const SMALL: usize = 64 << 10;
@@ -25,15 +31,6 @@ pub const LARGE: usize = 16 << 20;
 
 /// The kernel log's device, the only file that is read although it is no regular one.
 pub const KMSG: &str = "/dev/kmsg";
-
-/// Longest record of the kernel log (`CONSOLE_EXT_LOG_MAX`, `PRINTKRB_RECORD_MAX`).
-const KMSG_RECORD: usize = 8 << 10;
-
-/// Device number of `/dev/kmsg` (`drivers/char/mem.c`): memory devices, minor 11.
-const KMSG_DEVICE: (u32, u32) = (1, 11);
-
-/// Entries of one directory: more than any host has, and a bound for hostile trees.
-const MOST_NAMES: usize = 1 << 20;
 
 /// Reads for paths that can block for ever; answered by a child with a deadline.
 pub trait SlowSource: Send + Sync {
@@ -57,70 +54,18 @@ pub struct Root {
 }
 
 enum Backing {
-    Directory(OwnedFd),
+    Directory {
+        fd: OwnedFd,
+        /// Device number of a mounted sysfs, whose attributes come in one piece.
+        sysfs: Option<u64>,
+    },
     Tree(Arc<Tree>),
-}
-
-/// What was read, as nodes by path: the material of a capture.
-#[derive(Debug, Default)]
-pub struct Recording {
-    nodes: std::collections::BTreeMap<String, Node>,
-}
-
-impl Recording {
-    /// The nodes by path, in order.
-    pub fn nodes(&self) -> &std::collections::BTreeMap<String, Node> {
-        &self.nodes
-    }
-
-    fn note(&mut self, path: &str, node: Node) {
-        match (self.nodes.get_mut(path), node) {
-            (
-                Some(Node::Sparse { parts, readable, .. }),
-                Node::Sparse { parts: more, readable: seen, .. },
-            ) => {
-                // A read that came back short tells how much may be read at all.
-                *readable = (*readable).min(seen);
-                for part in more {
-                    insert_part(parts, part);
-                }
-            }
-            (Some(Node::Directory(_)) | None, node) => {
-                self.nodes.insert(path.to_owned(), node);
-            }
-            (Some(_), _) => {}
-        }
-    }
-}
-
-/// Adds a part that was read, joining it with those it overlaps or touches; where two reads of one
-/// byte disagree, the later one counts.
-fn insert_part(parts: &mut Vec<(u64, Vec<u8>)>, (start, bytes): (u64, Vec<u8>)) {
-    let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    let end = start.saturating_add(length(&bytes));
-    let mut joined: std::collections::BTreeMap<u64, u8> = (start..end).zip(bytes).collect();
-    let mut apart = Vec::new();
-    for (other, content) in parts.drain(..) {
-        let other_end = other.saturating_add(length(&content));
-        if other_end < start || other > end {
-            apart.push((other, content));
-        } else {
-            for (at, byte) in (other..other_end).zip(content) {
-                joined.entry(at).or_insert(byte);
-            }
-        }
-    }
-    if let Some(first) = joined.keys().next().copied() {
-        apart.push((first, joined.into_values().collect()));
-    }
-    apart.sort_by_key(|(start, _)| *start);
-    *parts = apart;
 }
 
 impl fmt::Debug for Root {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.backing {
-            Backing::Directory(fd) => write!(out, "Root({fd:?})"),
+            Backing::Directory { fd, .. } => write!(out, "Root({fd:?})"),
             Backing::Tree(_) => out.write_str("Root(recorded)"),
         }
     }
@@ -131,7 +76,10 @@ impl Root {
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(fd) => Ok(Self { backing: Backing::Directory(fd), slow: None, recorder: None }),
+            Ok(fd) => {
+                let sysfs = files::sysfs_device(&fd);
+                Ok(Self { backing: Backing::Directory { fd, sysfs }, slow: None, recorder: None })
+            }
             Err(errno) => Err(ReadError {
                 action: "open",
                 path: path.display().to_string(),
@@ -206,8 +154,8 @@ impl Root {
         let result = match self.slow_for(path) {
             Some(slow) => slow.read(path, limit),
             None => match &self.backing {
-                Backing::Directory(fd) => open_file(fd, path, ResolveFlags::IN_ROOT)
-                    .and_then(|file| read_all(&file, limit)),
+                Backing::Directory { fd, sysfs } => Regular::open(fd, path, ResolveFlags::IN_ROOT)
+                    .and_then(|file| file.read_all(limit, *sysfs)),
                 Backing::Tree(tree) => tree
                     .find(0, path, true)
                     .and_then(|id| tree.read_at(id, 0, limit.saturating_add(1))),
@@ -238,7 +186,7 @@ impl Root {
         let result = match self.slow_for(path) {
             Some(slow) => slow.list(path),
             None => match &self.backing {
-                Backing::Directory(fd) => list_directory(fd, path),
+                Backing::Directory { fd, .. } => files::list_directory(fd, path),
                 Backing::Tree(tree) => tree.find(0, path, true).and_then(|id| names_of(tree, id)),
             },
         };
@@ -252,7 +200,7 @@ impl Root {
     /// the recorded file. The oldest records are kept when there are more than `limit` bytes.
     pub fn kernel_log(&self, limit: usize) -> Result<Vec<u8>, ReadError> {
         let result = match &self.backing {
-            Backing::Directory(fd) => read_kernel_log(fd, limit),
+            Backing::Directory { fd, .. } => files::read_kernel_log(fd, limit),
             Backing::Tree(tree) => {
                 tree.find(0, KMSG, true).and_then(|id| tree.read_at(id, 0, limit))
             }
@@ -267,8 +215,8 @@ impl Root {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let result = match (self.slow_for(path), &self.backing) {
             (Some(slow), _) => slow.link(path),
-            (None, Backing::Directory(fd)) => {
-                open_directory(fd, parent).and_then(|dir| link_at(&dir, name))
+            (None, Backing::Directory { fd, .. }) => {
+                files::open_directory(fd, parent).and_then(|dir| files::link_at(&dir, name))
             }
             (None, Backing::Tree(tree)) => {
                 tree.find(0, path, false).and_then(|id| link_of(tree, id))
@@ -281,17 +229,71 @@ impl Root {
 
     /// A directory to read several entries of, so that the path is walked once.
     pub fn directory(&self, path: &str) -> Result<Directory<'_>, ReadError> {
-        let place = match &self.backing {
-            Backing::Directory(fd) => open_directory(fd, path).map(Place::Open),
+        let place = self.done("open", path, self.place(path))?;
+        Ok(Directory { root: self, path: path.to_owned(), place })
+    }
+
+    /// The directory that a link leads to, by the link's own path and its text, which was read
+    /// before: a short way to where the path leads, with fewer names to look up.
+    pub fn directory_behind(&self, path: &str, target: &str) -> Result<Directory<'_>, ReadError> {
+        match behind(path, target).map(|real| self.place(&real)) {
+            Some(Ok(place)) => Ok(Directory { root: self, path: path.to_owned(), place }),
+            Some(Err(_)) | None => self.directory(path),
+        }
+    }
+
+    fn place(&self, path: &str) -> Result<Place, Reason> {
+        match &self.backing {
+            Backing::Directory { fd, .. } => files::open_directory(fd, path).map(Place::Open),
             Backing::Tree(tree) => tree.find(0, path, true).and_then(|id| match tree.node(id) {
                 Some(Node::Directory(_)) => Ok(Place::Node(id)),
                 Some(Node::Fails(errno)) => Err(Reason::Errno(*errno)),
                 Some(Node::Hangs) => Err(Reason::NoAnswer),
                 _ => Err(Reason::Errno(Errno::NOTDIR)),
             }),
+        }
+    }
+
+    /// Whether a running kernel's sysfs is mounted below it, so that what is missing there does
+    /// not exist; a copy may be partial.
+    pub fn has_sysfs(&self) -> bool {
+        matches!(self.backing, Backing::Directory { sysfs: Some(_), .. })
+    }
+
+    /// Whether looks at several places may run side by side: the order of a recording would
+    /// depend on which came first, and a tree in memory gains nothing.
+    pub fn is_shareable(&self) -> bool {
+        self.recorder.is_none() && matches!(self.backing, Backing::Directory { .. })
+    }
+
+    /// Hands the lines of a file to `each` until it breaks off, without holding more than a piece
+    /// of the file in memory; lines longer than [`SMALL`] are left out. An error if the file is
+    /// longer than `limit`.
+    pub fn lines(
+        &self,
+        path: &str,
+        limit: usize,
+        each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        if self.recorder.is_some() || self.slow_for(path).is_some() {
+            let bytes = self.read(path, limit)?;
+            let mut lines = bytes.split(|byte| *byte == b'\n');
+            let _stopped = lines.try_for_each(each);
+            return Ok(());
+        }
+        let result = match &self.backing {
+            Backing::Directory { fd, .. } => Regular::open(fd, path, ResolveFlags::IN_ROOT)
+                .and_then(|file| files::lines(limit, &mut |place| file.read_on(place), each)),
+            Backing::Tree(tree) => tree
+                .find(0, path, true)
+                .and_then(|id| tree.read_at(id, 0, limit.saturating_add(1)))
+                .and_then(|bytes| bounded(bytes, limit))
+                .map(|bytes| {
+                    let mut lines = bytes.split(|byte| *byte == b'\n');
+                    let _stopped = lines.try_for_each(each);
+                }),
         };
-        let place = self.done("open", path, place)?;
-        Ok(Directory { root: self, path: path.to_owned(), place })
+        self.done("read", path, result)
     }
 }
 
@@ -315,6 +317,11 @@ impl Directory<'_> {
         &self.path
     }
 
+    /// The directory that one of its links leads to, as [`Root::directory_behind`] gives it.
+    pub fn directory_behind(&self, name: &str, target: &str) -> Result<Directory<'_>, ReadError> {
+        self.root.directory_behind(&self.path_of(name), target)
+    }
+
     /// The path of one of its entries.
     pub fn path_of(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
@@ -323,13 +330,16 @@ impl Directory<'_> {
     /// A file's bytes; an error if it is longer than `limit`.
     pub fn read(&self, name: &str, limit: usize) -> Result<Vec<u8>, ReadError> {
         let result = match (&self.place, &self.root.backing) {
-            (Place::Open(fd), _) => {
-                open_file(fd, name, ResolveFlags::BENEATH).and_then(|file| read_all(&file, limit))
+            (Place::Open(fd), Backing::Directory { sysfs, .. }) => {
+                Regular::open(fd, name, ResolveFlags::BENEATH)
+                    .and_then(|file| file.read_all(limit, *sysfs))
             }
             (Place::Node(id), Backing::Tree(tree)) => tree
                 .find(*id, name, true)
                 .and_then(|file| tree.read_at(file, 0, limit.saturating_add(1))),
-            (Place::Node(_), Backing::Directory(_)) => Err(Reason::NotRecorded),
+            (Place::Open(_), Backing::Tree(_)) | (Place::Node(_), Backing::Directory { .. }) => {
+                Err(Reason::NotRecorded)
+            }
         };
         let result = result.and_then(|bytes| bounded(bytes, limit));
         let path = || self.path_of(name);
@@ -351,9 +361,13 @@ impl Directory<'_> {
     /// A file to read parts of.
     pub fn open_part(&self, name: &str) -> Result<Part<'_>, ReadError> {
         let place = match (&self.place, &self.root.backing) {
-            (Place::Open(fd), _) => open_file(fd, name, ResolveFlags::BENEATH).map(Place::Open),
-            (Place::Node(id), Backing::Tree(tree)) => tree.find(*id, name, true).map(Place::Node),
-            (Place::Node(_), Backing::Directory(_)) => Err(Reason::NotRecorded),
+            (Place::Open(fd), _) => {
+                Regular::open(fd, name, ResolveFlags::BENEATH).map(PartPlace::Open)
+            }
+            (Place::Node(id), Backing::Tree(tree)) => {
+                tree.find(*id, name, true).map(PartPlace::Node)
+            }
+            (Place::Node(_), Backing::Directory { .. }) => Err(Reason::NotRecorded),
         };
         let path = self.path_of(name);
         let place = self.root.done("open", &path, place)?;
@@ -362,7 +376,12 @@ impl Directory<'_> {
 
     /// A small file's text, without the newline at its end.
     pub fn text(&self, name: &str) -> Result<String, ReadError> {
-        to_text(self.read(name, SMALL)?).map_err(|reason| ReadError {
+        self.text_within(name, SMALL)
+    }
+
+    /// A file's text of at most `limit` bytes, without blanks and newlines at its end.
+    pub fn text_within(&self, name: &str, limit: usize) -> Result<String, ReadError> {
+        to_text(self.read(name, limit)?).map_err(|reason| ReadError {
             action: "read",
             path: self.path_of(name),
             reason,
@@ -382,11 +401,11 @@ impl Directory<'_> {
     /// What a link names, as an observation.
     pub fn link_text(&self, name: &str) -> Observed<String> {
         let result = match (&self.place, &self.root.backing) {
-            (Place::Open(fd), _) => link_at(fd, name),
+            (Place::Open(fd), _) => files::link_at(fd, name),
             (Place::Node(id), Backing::Tree(tree)) => {
                 tree.find(*id, name, false).and_then(|link| link_of(tree, link))
             }
-            (Place::Node(_), Backing::Directory(_)) => Err(Reason::NotRecorded),
+            (Place::Node(_), Backing::Directory { .. }) => Err(Reason::NotRecorded),
         };
         match result {
             Ok(target) => {
@@ -408,16 +427,22 @@ impl Directory<'_> {
 pub struct Part<'root> {
     root: &'root Root,
     path: String,
-    place: Place,
+    place: PartPlace,
+}
+
+#[derive(Debug)]
+enum PartPlace {
+    Open(Regular),
+    Node(NodeId),
 }
 
 impl Part<'_> {
     /// Up to `length` bytes at an offset; shorter at the end of what may be read.
     pub fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, ReadError> {
         let result = match (&self.place, &self.root.backing) {
-            (Place::Open(fd), _) => pread(fd, offset, length),
-            (Place::Node(id), Backing::Tree(tree)) => tree.read_at(*id, offset, length),
-            (Place::Node(_), Backing::Directory(_)) => Err(Reason::NotRecorded),
+            (PartPlace::Open(file), _) => file.read_at(offset, length),
+            (PartPlace::Node(id), Backing::Tree(tree)) => tree.read_at(*id, offset, length),
+            (PartPlace::Node(_), Backing::Directory { .. }) => Err(Reason::NotRecorded),
         };
         let bytes = self.root.done("read", &self.path, result)?;
         if self.root.recorder.is_some() {
@@ -457,145 +482,27 @@ fn link_of(tree: &Tree, id: NodeId) -> Result<String, Reason> {
         Some(Node::Link(target)) => Ok(target.clone()),
         Some(Node::Fails(errno)) => Err(Reason::Errno(*errno)),
         Some(Node::Hangs) => Err(Reason::NoAnswer),
-        _ => Err(Reason::Errno(Errno::INVAL)),
+        _ => Err(Reason::NotLink),
     }
 }
 
-/// Relative to the root: `openat2` takes absolute paths as such only below `RESOLVE_IN_ROOT`.
-fn relative(path: &str) -> &str {
-    match path.trim_start_matches('/') {
-        "" => ".",
-        rest => rest,
-    }
-}
-
-fn open_file(fd: &OwnedFd, path: &str, resolve: ResolveFlags) -> Result<OwnedFd, Reason> {
-    // NONBLOCK: a named pipe in a hostile tree must not hold the open until a writer comes.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
-    let file = retry(|| rustix::fs::openat2(fd, relative(path), flags, Mode::empty(), resolve))?;
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).map_err(Reason::Errno)?.st_mode);
-    match kind {
-        FileType::RegularFile => Ok(file),
-        FileType::Directory => Err(Reason::Errno(Errno::ISDIR)),
-        _ => Err(Reason::NotRegular),
-    }
-}
-
-fn open_directory(fd: &OwnedFd, path: &str) -> Result<OwnedFd, Reason> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    retry(|| rustix::fs::openat2(fd, relative(path), flags, Mode::empty(), resolve))
-}
-
-/// `openat2` may answer `EAGAIN` when a rename raced with the walk; a few tries settle it.
-fn retry(mut open: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Reason> {
-    for _ in 0..8 {
-        match open() {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            other => return other.map_err(Reason::Errno),
+/// Where a link leads, by its text alone; `None` if it climbs above the root or is no path.
+fn behind(path: &str, target: &str) -> Option<String> {
+    let (parent, _) = path.rsplit_once('/')?;
+    let mut parts: Vec<&str> = match target.starts_with('/') {
+        true => Vec::new(),
+        false => parent.split('/').filter(|part| !part.is_empty()).collect(),
+    };
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
         }
     }
-    Err(Reason::Errno(Errno::AGAIN))
-}
-
-/// Reads to the end, or one byte past the limit so that the caller can tell.
-fn read_all(file: &OwnedFd, limit: usize) -> Result<Vec<u8>, Reason> {
-    // Attributes fit the first buffer: one call for the content, one for the end.
-    let mut bytes = Vec::with_capacity(4096.min(limit.saturating_add(1)));
-    loop {
-        if bytes.len() > limit {
-            return Err(Reason::TooLong { limit });
-        }
-        if bytes.capacity() == bytes.len() {
-            bytes.reserve(bytes.len().clamp(4096, 1 << 20));
-        }
-        match rustix::io::read(file, rustix::buffer::spare_capacity(&mut bytes)) {
-            Ok(0) => return Ok(bytes),
-            Ok(_) => {}
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Reason::Errno(errno)),
-        }
-    }
-}
-
-/// Reads record by record until there is none left; the descriptor does not wait.
-fn read_kernel_log(root: &OwnedFd, limit: usize) -> Result<Vec<u8>, Reason> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = retry(|| rustix::fs::openat2(root, relative(KMSG), flags, Mode::empty(), resolve))?;
-    let state = rustix::fs::fstat(&file).map_err(Reason::Errno)?;
-    match FileType::from_raw_mode(state.st_mode) {
-        FileType::RegularFile => {
-            let mut bytes =
-                read_all(&file, limit.saturating_sub(1)).or_else(|reason| match reason {
-                    Reason::TooLong { .. } => pread(&file, 0, limit),
-                    other => Err(other),
-                })?;
-            bytes.truncate(limit);
-            return Ok(bytes);
-        }
-        FileType::CharacterDevice => {}
-        _ => return Err(Reason::NotRegular),
-    }
-    let device = (rustix::fs::major(state.st_rdev), rustix::fs::minor(state.st_rdev));
-    if device != KMSG_DEVICE {
-        return Err(Reason::NotRegular);
-    }
-    let mut bytes: Vec<u8> = Vec::new();
-    while bytes.len() < limit {
-        bytes.reserve(KMSG_RECORD);
-        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {
-            Ok(0) | Err(Errno::AGAIN) => break,
-            // EPIPE: records were overwritten under the reader; the next read goes on behind them.
-            Ok(_) | Err(Errno::INTR | Errno::PIPE) => {}
-            Err(errno) => return Err(Reason::Errno(errno)),
-        }
-    }
-    Ok(bytes)
-}
-
-fn pread(file: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Reason> {
-    let mut bytes = Vec::with_capacity(length);
-    loop {
-        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), offset) {
-            Ok(_) => break,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Reason::Errno(errno)),
-        }
-    }
-    bytes.truncate(length);
-    Ok(bytes)
-}
-
-fn list_directory(fd: &OwnedFd, path: &str) -> Result<Vec<String>, Reason> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let directory =
-        retry(|| rustix::fs::openat2(fd, relative(path), flags, Mode::empty(), resolve))?;
-    let mut buffer = Vec::with_capacity(32 << 10);
-    let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
-    let mut names = Vec::new();
-    while let Some(entry) = entries.next() {
-        let entry = entry.map_err(Reason::Errno)?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        // Names that are no text cannot name anything that this program looks for.
-        if let Ok(name) = std::str::from_utf8(name) {
-            names.push(name.to_owned());
-        }
-        if names.len() > MOST_NAMES {
-            return Err(Reason::TooLong { limit: MOST_NAMES });
-        }
-    }
-    Ok(names)
-}
-
-fn link_at(fd: &OwnedFd, name: &str) -> Result<String, Reason> {
-    let target = rustix::fs::readlinkat(fd, name, Vec::new()).map_err(Reason::Errno)?;
-    target.into_string().map_err(|_| Reason::NotText)
+    Some(format!("/{}", parts.join("/")))
 }
 
 /// Whether a path names something, without following a last link.
@@ -603,7 +510,7 @@ pub fn exists(directory: &Directory<'_>, name: &str) -> bool {
     match (&directory.place, &directory.root.backing) {
         (Place::Open(fd), _) => rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
         (Place::Node(id), Backing::Tree(tree)) => tree.find(*id, name, false).is_ok(),
-        (Place::Node(_), Backing::Directory(_)) => false,
+        (Place::Node(_), Backing::Directory { .. }) => false,
     }
 }
 
@@ -664,14 +571,19 @@ mod tests {
         assert_eq!(root.observe("/dev/zero").to_string(), "unknown (not a regular file)");
     }
 
+    #[track_caller]
+    fn check_behind(path: &str, target: &str, expected: Option<&str>) {
+        assert_eq!(behind(path, target).as_deref(), expected);
+    }
+
     #[test]
-    fn recorded_parts_join() {
-        let mut parts = Vec::new();
-        insert_part(&mut parts, (0, vec![1, 2, 3, 4]));
-        insert_part(&mut parts, (8, vec![9, 9]));
-        insert_part(&mut parts, (2, vec![3, 4, 5, 6]));
-        assert_eq!(parts, vec![(0, vec![1, 2, 3, 4, 5, 6]), (8, vec![9, 9])]);
-        insert_part(&mut parts, (6, vec![7, 8]));
-        assert_eq!(parts, vec![(0, vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 9])]);
+    fn where_links_lead() {
+        let path = "/sys/bus/pci/devices/0000:01:00.0";
+        let target = "../../../devices/pci0000:00/0000:00:01.1/0000:01:00.0";
+        let real = "/sys/devices/pci0000:00/0000:00:01.1/0000:01:00.0";
+        check_behind(path, target, Some(real));
+        check_behind(path, "/a/./b//c", Some("/a/b/c"));
+        check_behind(path, "../../../../..", None);
+        check_behind(path, "", Some("/sys/bus/pci/devices"));
     }
 }

@@ -9,6 +9,8 @@ use peerway_core::snapshot::iommu::{DomainType, Group, Iommu, IommuUnit, IommuVe
 use peerway_core::snapshot::kernel::KernelVersion;
 use peerway_core::snapshot::pci::PciDevice;
 
+use super::pci::{attribute, name};
+use super::spread::spread;
 use crate::error::observe;
 use crate::parse::sysfs;
 use crate::root::{Directory, Root};
@@ -22,8 +24,18 @@ const EFR_FIRST: (u32, u32) = (6, 7);
 
 /// Reads the units.
 pub fn units(root: &Root, kernel: Option<KernelVersion>) -> Iommu {
-    let units = observe(root.list(UNITS))
-        .map(|names| names.iter().map(|name| unit(root, name, kernel)).collect());
+    let units = match observe(root.list(UNITS)) {
+        Observed::Known(names) => {
+            Observed::Known(names.iter().map(|name| unit(root, name, kernel)).collect())
+        }
+        // Every kernel that can drive an IOMMU has the directory, so that a copy without it is
+        // more likely to be partial than to come from one that cannot.
+        Observed::Absent if !root.has_sysfs() => {
+            Observed::Unreadable("the copy of the host has no such directory".to_owned())
+        }
+        Observed::Absent => Observed::Absent,
+        Observed::Unreadable(why) => Observed::Unreadable(why),
+    };
     Iommu { units }
 }
 
@@ -117,21 +129,26 @@ pub fn groups(
             None
         }
     };
-    members.into_iter().map(|(id, devices)| group(listing.as_ref(), id, devices, deep)).collect()
+    let members: Vec<(u32, Vec<PciAddress>)> = members.into_iter().collect();
+    spread(root, &members, |(id, devices)| group(listing.as_ref(), *id, devices, deep))
 }
 
 fn group(
     listing: Option<&Directory<'_>>,
     id: u32,
-    devices: Vec<PciAddress>,
+    devices: &[PciAddress],
     deep: &BTreeSet<PciAddress>,
 ) -> Group {
+    let members = devices.to_vec();
     let Some(listing) = listing else {
-        return Group { id, domain: Observed::default(), devices, reserved: Observed::default() };
+        let (domain, reserved) = (Observed::default(), Observed::default());
+        return Group { id, domain, devices: members, reserved };
     };
-    let domain = listing.observe(&format!("{id}/type")).map(|word| DomainType::from_word(&word));
+    let domain = attribute(listing, &format!("{id}/type"))
+        .and_then(name)
+        .map(|word| DomainType::from_word(&word));
     let reserved = if devices.iter().any(|device| deep.contains(device)) {
-        listing.observe(&format!("{id}/reserved_regions")).and_then(|text| {
+        attribute(listing, &format!("{id}/reserved_regions")).and_then(|text| {
             match sysfs::reserved_regions(&text) {
                 Ok(regions) => Observed::Known(regions),
                 Err(why) => Observed::Unreadable(why),
@@ -140,7 +157,7 @@ fn group(
     } else {
         Observed::default()
     };
-    Group { id, domain, devices, reserved }
+    Group { id, domain, devices: members, reserved }
 }
 
 #[cfg(test)]

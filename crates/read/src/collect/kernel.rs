@@ -1,5 +1,7 @@
 //! The running kernel: release, command line, lockdown, and which style of DMA mapping it has.
 
+use std::ops::ControlFlow;
+
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::kernel::Kernel;
 
@@ -32,8 +34,10 @@ fn lockdown(text: &Observed<String>) -> Observed<String> {
 }
 
 fn iommu_dma_ops(root: &Root) -> Observed<bool> {
-    match observe(root.read("/proc/kallsyms", MOST_SYMBOLS)) {
-        Observed::Known(bytes) => has_dma_ops(&bytes),
+    let mut search = DmaOps::default();
+    let mut each = |line: &[u8]| search.line(line);
+    match observe(root.lines("/proc/kallsyms", MOST_SYMBOLS, &mut each)) {
+        Observed::Known(()) => search.answer(),
         Observed::Absent => Observed::Absent,
         Observed::Unreadable(why) => Observed::Unreadable(why),
     }
@@ -46,35 +50,41 @@ fn iommu_dma_ops(root: &Root) -> Observed<bool> {
 /// calls it, so that it is global (`drivers/iommu/dma-iommu.c`); 6.18 has `iommu_dma_map_phys` in
 /// its place. Without any of them, the table's absence counts only if the list holds data at all
 /// (`CONFIG_KALLSYMS_ALL`).
-fn has_dma_ops(symbols: &[u8]) -> Observed<bool> {
-    let mut lists_data = false;
-    for line in symbols.split(|byte| *byte == b'\n') {
+#[derive(Debug, Default)]
+struct DmaOps {
+    found: Option<bool>,
+    lists_data: bool,
+}
+
+impl DmaOps {
+    /// Looks at one line; breaks off when the answer is known or the kernel's own symbols end.
+    fn line(&mut self, line: &[u8]) -> ControlFlow<()> {
         let mut words = line.split(|byte| *byte == b' ');
         let (Some(_address), Some(&[kind]), Some(name)) =
             (words.next(), words.next(), words.next())
         else {
-            continue;
+            return ControlFlow::Continue(());
         };
         // Modules follow the kernel's own symbols and cannot hold either name.
         if name.contains(&b'\t') {
-            break;
+            return ControlFlow::Break(());
         }
         match (kind, name) {
-            (b'd' | b'D' | b'r' | b'R' | b'b' | b'B', b"iommu_dma_ops") => {
-                return Observed::Known(true);
-            }
-            (b'T', b"iommu_dma_map_resource" | b"iommu_dma_map_phys") => {
-                return Observed::Known(false);
-            }
+            (b'd' | b'D' | b'r' | b'R' | b'b' | b'B', b"iommu_dma_ops") => self.found = Some(true),
+            (b'T', b"iommu_dma_map_resource" | b"iommu_dma_map_phys") => self.found = Some(false),
             // Without it the list still has marks of sections, but no static datum.
-            (b'd' | b'r' | b'b', _) | (b'D', b"init_task") => lists_data = true,
+            (b'd' | b'r' | b'b', _) | (b'D', b"init_task") => self.lists_data = true,
             _ => {}
         }
+        if self.found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
-    if lists_data {
-        Observed::Known(false)
-    } else {
-        Observed::Unreadable("the kernel lists no data symbols".to_owned())
+
+    fn answer(&self) -> Observed<bool> {
+        match self.found {
+            Some(found) => Observed::Known(found),
+            None if self.lists_data => Observed::Known(false),
+            None => Observed::Unreadable("the kernel lists no data symbols".to_owned()),
+        }
     }
 }
 

@@ -25,6 +25,9 @@ const WORDS: [&str; 11] = [
 /// Faults and other events are read by the fault parser and are no boot facts.
 const EVENTS: [&str; 3] = ["Event logged", "[DMA ", "[INTR-REMAP"];
 
+/// Longest record (`CONSOLE_EXT_LOG_MAX`, `PRINTKRB_RECORD_MAX`); longer lines are none.
+const LONGEST: usize = 8 << 10;
+
 /// Most lines kept.
 const MOST_LINES: usize = 512;
 
@@ -34,12 +37,14 @@ pub fn facts(root: &Root) -> Observed<Vec<String>> {
         Ok(bytes) => bytes,
         Err(error) => return error.observed(),
     };
-    let text = String::from_utf8_lossy(&bytes);
-    let facts = text
-        .lines()
+    let facts = bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|record| record.len() <= LONGEST)
         .filter_map(|record| {
             // A record reads `priority,sequence,microseconds,flags;text`
             // (`Documentation/ABI/testing/dev-kmsg`); its continuation lines begin with a blank.
+            let record = String::from_utf8_lossy(record);
+            let record = record.trim_end_matches('\r');
             let text = record.split_once(';').map_or(record, |(_, text)| text);
             let relevant = !record.starts_with(' ')
                 && WORDS.iter().any(|word| text.contains(word))

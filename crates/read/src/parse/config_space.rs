@@ -168,8 +168,12 @@ fn extended(read: &mut ReadAt<'_>, facts: &mut ConfigFacts) {
             Ok(header) => double_word(&header, 0),
             Err(why) => break why,
         };
-        if header == 0 || header == u32::MAX {
+        if header == 0 {
             return;
+        }
+        // A device that answers has an empty list, and not ones, where it has no capabilities.
+        if header == u32::MAX {
+            break "the extended capabilities read as ones".to_owned();
         }
         match u16::try_from(header & 0xffff).unwrap_or(0) {
             EXT_ACS => facts.acs = acs_at(read, next),
@@ -333,6 +337,18 @@ mod tests {
     fn a_dead_device_and_a_stub() {
         assert!(decode_bytes(&[0xff; 4096]).unwrap().dead);
         assert_eq!(decode_bytes(&[0; 10]).unwrap_err(), "only 10 of 64 header bytes could be read");
+    }
+
+    #[test]
+    fn ones_where_capabilities_should_be() {
+        let why = "the extended capabilities read as ones";
+        for at in [0x100, 0x140] {
+            let mut bytes = space(6, &[(1, 0x140, &[])]);
+            bytes[at..].fill(0xff);
+            let facts = decode_bytes(&bytes).unwrap();
+            assert_eq!(facts.acs, Observed::Unreadable(why.to_owned()));
+            assert_eq!(facts.pasid, Observed::Unreadable(why.to_owned()));
+        }
     }
 
     #[test]
