@@ -1,0 +1,172 @@
+//! What can be stopped and started by name: a unit, a container, a machine.
+
+use std::fmt;
+use std::str::FromStr;
+
+use peerway_core::snapshot::tenant::{TenantId, TenantKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Something that a named manager stops and starts. Spelled `MANAGER:NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Service {
+    /// Who stops and starts it.
+    pub manager: Manager,
+    /// Its name there.
+    pub name: String,
+}
+
+/// Who stops and starts a service.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Manager {
+    /// `systemctl stop NAME`.
+    Unit,
+    /// `pct stop ID` (Proxmox VE).
+    Pct,
+    /// `lxc-stop -n NAME`.
+    Lxc,
+    /// `docker stop NAME`.
+    Docker,
+    /// `podman stop NAME`.
+    Podman,
+    /// `qm stop ID` (Proxmox VE).
+    Qm,
+    /// `virsh shutdown NAME`.
+    Virsh,
+}
+
+impl Manager {
+    const ALL: [Self; 7] =
+        [Self::Unit, Self::Pct, Self::Lxc, Self::Docker, Self::Podman, Self::Qm, Self::Virsh];
+
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unit => "unit",
+            Self::Pct => "pct",
+            Self::Lxc => "lxc",
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+            Self::Qm => "qm",
+            Self::Virsh => "virsh",
+        }
+    }
+}
+
+/// A text that names no service.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error(
+    "{0:?} names no service; write unit:NAME, pct:ID, lxc:NAME, docker:NAME, podman:NAME, qm:ID or virsh:NAME"
+)]
+pub struct ServiceError(String);
+
+impl FromStr for Service {
+    type Err = ServiceError;
+
+    fn from_str(text: &str) -> Result<Self, ServiceError> {
+        let error = || ServiceError(text.to_owned());
+        let (manager, name) = text.split_once(':').ok_or_else(error)?;
+        let manager =
+            Manager::ALL.into_iter().find(|one| one.word() == manager).ok_or_else(error)?;
+        // Names travel to other programs as one argument; what no manager allows is refused here.
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@:\\".contains(&byte);
+        if name.is_empty() || name.starts_with('-') || !name.bytes().all(plain) {
+            return Err(error());
+        }
+        if matches!(manager, Manager::Pct | Manager::Qm)
+            && !name.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            return Err(error());
+        }
+        Ok(Self { manager, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&format!("{}:{}", self.manager.word(), self.name))
+    }
+}
+
+/// Units that stop guests or containers of everybody when they are stopped.
+const SHARED_UNITS: [&str; 14] = [
+    "containerd",
+    "crio",
+    "docker",
+    "kubelet",
+    "libvirtd",
+    "lxc",
+    "lxc-monitord",
+    "machines",
+    "pve-cluster",
+    "pve-guests",
+    "pvedaemon",
+    "qemu",
+    "slurmd",
+    "virtqemud",
+];
+
+impl Service {
+    /// The tenant that this is, where its manager names tenants.
+    pub fn tenant(&self) -> Option<TenantId> {
+        let kind = match self.manager {
+            Manager::Unit => return None,
+            Manager::Pct | Manager::Lxc => TenantKind::Lxc,
+            Manager::Docker | Manager::Podman => TenantKind::Container,
+            Manager::Qm | Manager::Virsh => TenantKind::Vm,
+        };
+        Some(TenantId::of(kind, &self.name))
+    }
+
+    /// Whether stopping it would stop other tenants too.
+    pub fn is_shared(&self) -> bool {
+        if self.manager != Manager::Unit {
+            return false;
+        }
+        let (stem, kind) = self.name.rsplit_once('.').unwrap_or((&self.name, "service"));
+        matches!(kind, "slice" | "target") || SHARED_UNITS.contains(&stem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Option<Option<&str>>) {
+        let seen = text.parse::<Service>().ok();
+        assert_eq!(seen.as_ref().map(ToString::to_string), expected.map(|_| text.to_owned()));
+        let tenant = seen.and_then(|service| service.tenant()).map(|tenant| tenant.to_string());
+        assert_eq!(tenant.as_deref(), expected.flatten(), "{text}");
+    }
+
+    #[test]
+    fn spellings() {
+        check("unit:sglang.service", Some(None));
+        check("pct:129", Some(Some("lxc:129")));
+        check("docker:web_1", Some(Some("container:web_1")));
+        check("qm:132", Some(Some("vm:132")));
+        check("pct:$(reboot)", None);
+        check("unit:--now", None);
+        check("unit:", None);
+        check("129", None);
+        check("qm:../1", None);
+    }
+
+    #[test]
+    fn units_that_stop_everybody() {
+        for (unit, shared) in [
+            ("unit:docker.service", true),
+            ("unit:docker", true),
+            ("unit:qemu.slice", true),
+            ("unit:multi-user.target", true),
+            ("unit:sglang.service", false),
+        ] {
+            assert_eq!(unit.parse::<Service>().unwrap().is_shared(), shared, "{unit}");
+        }
+    }
+}

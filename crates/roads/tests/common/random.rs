@@ -1,0 +1,501 @@
+//! Small random hosts, built in code: GPUs on root ports or below switches, alone or sharing
+//! groups, with tenants, claims and holders of every kind, and with things that nobody could read.
+
+use peerway_core::address::{BusAddress, PciAddress, VendorDevice};
+use peerway_core::observed::Observed::{self, Absent, Known, Unreadable};
+use peerway_core::snapshot::driver::{DriverFlavour, DriverVersion, GpuInformation, NvidiaDriver};
+use peerway_core::snapshot::iommu::{DomainType, Group, Iommu, IommuUnit, IommuVendor};
+use peerway_core::snapshot::kernel::{Cpu, Established, Kernel, MemoryEncryption, Tristate};
+use peerway_core::snapshot::pci::{
+    Acs, Bar, ConfigFacts, LinkState, PciDevice, PortType, Power, RootBus,
+};
+use peerway_core::snapshot::tenant::{Claim, Holder, Tenant, TenantId, TenantKind};
+use peerway_core::snapshot::{Gap, SNAPSHOT_SCHEMA, Snapshot};
+use peerway_roads::{Accepted, Constraints, Lifted, RoadId, Stop};
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+/// One GPU slot.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Below the switch of its root bus, or on a root port of its own.
+    pub below_switch: bool,
+    pub root: u8,
+    pub driver: &'static str,
+    pub board: u16,
+    pub owner: &'static str,
+    pub second_claim: Option<&'static str>,
+    pub audio: Option<&'static str>,
+    /// Shares the group of the slot before it.
+    pub shares_group: bool,
+    pub domain: &'static str,
+    pub external: bool,
+}
+
+/// A host before it is built.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    pub slots: Vec<Slot>,
+    pub kernel: &'static str,
+    pub amd: bool,
+    pub sme: bool,
+    pub snp: bool,
+    pub driver: &'static str,
+    pub dwords: &'static str,
+    pub lockdown: &'static str,
+    pub redirect: bool,
+    pub running: bool,
+    pub held: bool,
+    pub stranger: bool,
+    pub gap: Option<&'static str>,
+    pub override_acs: bool,
+}
+
+const OWNERS: [&str; 5] = ["host", "lxc:1", "lxc:2", "vm:3", "container:abcdef"];
+
+fn slot() -> impl Strategy<Value = Slot> {
+    let place = (any::<bool>(), 0_u8..3, any::<bool>(), weighted(0.05, Just(())));
+    let device = (
+        select(&["nvidia", "nvidia", "nvidia", "vfio-pci", ""][..]),
+        select(&[0x2bb5_u16, 0x2bb5, 0x2bb5, 0x26b9, 0x2684, 0x2bff][..]),
+        select(&["DMA-FQ", "DMA-FQ", "DMA-FQ", "DMA", "identity"][..]),
+        weighted(0.3, select(&["snd_hda_intel", "", "vfio-pci"][..])),
+    );
+    let owner = (select(&OWNERS[..]), weighted(0.1, select(&OWNERS[..])));
+    (place, device, owner).prop_map(|(place, device, owner)| {
+        let (below_switch, root, shares_group, external) = place;
+        let (driver, board, domain, audio) = device;
+        Slot {
+            below_switch,
+            root,
+            driver,
+            board,
+            owner: owner.0,
+            second_claim: owner.1,
+            audio,
+            // Most groups are of one device.
+            shares_group: shares_group && audio.is_none(),
+            domain,
+            external: external.is_some(),
+        }
+    })
+}
+
+pub fn recipe() -> impl Strategy<Value = Recipe> {
+    let kernel = select(
+        &[
+            "5.10.0",
+            "6.1.0-41-amd64",
+            "6.8.0",
+            "6.12.57",
+            "6.14.11-5-pve",
+            "6.19.10",
+            "7.0.14-1-pve",
+            "7.3.4",
+            "next",
+        ][..],
+    );
+    let host = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let driver = (
+        select(&["580.95.05", "570.10.01", "595.45.04"][..]),
+        select(
+            &["", "RMPcieP2PType=1", "RMPcieP2PType=1", "ForceP2P=0x11", "RMForceP2PType=2"][..],
+        ),
+        select(&["none", "none", "none", "integrity"][..]),
+    );
+    let people = (any::<bool>(), weighted(0.2, Just(())), weighted(0.1, Just(())));
+    let gap = weighted(0.1, select(&["/etc/pve/lxc/9.conf", "/proc/PID/fd"][..]));
+    (vec(slot(), 1..7), kernel, host, driver, people, gap).prop_map(
+        |(mut slots, kernel, host, driver, people, gap)| {
+            // Half of the hosts have one owner for most slots, so that roads open at all.
+            if host.4 {
+                let owner = slots[0].owner;
+                slots.iter_mut().for_each(|slot| slot.owner = owner);
+            }
+            Recipe {
+                slots,
+                kernel,
+                amd: host.0,
+                sme: host.1 && host.0,
+                snp: host.2 && host.0,
+                driver: driver.0,
+                dwords: driver.1,
+                lockdown: driver.2,
+                redirect: host.3,
+                running: people.0,
+                held: people.0,
+                stranger: people.1.is_some(),
+                gap,
+                override_acs: people.2.is_some(),
+            }
+        },
+    )
+}
+
+pub fn constraints() -> impl Strategy<Value = Constraints> {
+    let sets = (
+        weighted(0.3, select(&RoadId::ALL[..])),
+        vec(select(&RoadId::ALL[..]), 0..2),
+        weighted(0.3, select(&OWNERS[..])),
+        weighted(0.2, select(&OWNERS[..])),
+    );
+    let switches = [any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()];
+    let more = [any::<bool>(), any::<bool>()];
+    let stop = prop_oneof![
+        Just(Stop::Tenant),
+        Just(Stop::Operator),
+        Just(Stop::Named(vec!["pct:1".parse().unwrap()])),
+        Just(Stop::Named(vec!["qm:3".parse().unwrap(), "unit:job.service".parse().unwrap()])),
+    ];
+    (sets, switches, more, stop).prop_map(|(sets, switches, more, stop)| Constraints {
+        tenant: sets.2.map(|id| TenantId(id.to_owned())),
+        asked: sets.0,
+        exclude: sets.1.into_iter().collect(),
+        protect: sets.3.into_iter().map(|id| TenantId(id.to_owned())).collect(),
+        no_reboot: switches[0],
+        keep_snp: switches[1],
+        lifted: Lifted { reboot: switches[2], snp: switches[3] },
+        accepted: Accepted { unbind_hazard: more[0], module_signed: more[1] },
+        stop,
+        ..Constraints::default()
+    })
+}
+
+fn function(address: PciAddress, class: u32, ancestors: &[PciAddress], root: u8) -> PciDevice {
+    PciDevice {
+        address,
+        ids: Known(VendorDevice { vendor: 0x1022, device: 0x14ab }),
+        subsystem: Absent,
+        class: Known(class),
+        ancestors: ancestors.to_vec(),
+        root: RootBus { domain: 0, bus: root },
+        driver: Absent,
+        driver_override: Absent,
+        group: Absent,
+        iommu_unit: Known("unit0".to_owned()),
+        numa_node: Known(u32::from(root / 0x40)),
+        bars: Known(Vec::new()),
+        power: Known(Power::Active),
+        config: Known(config(PortType::Endpoint)),
+        link: Known(LinkState { speed: 320, width: 16, max_speed: 320, max_width: 16 }),
+        dma_mask_bits: Known(32),
+        removable: Absent,
+        reset_methods: Known(Vec::new()),
+        vfio_device: Absent,
+    }
+}
+
+fn config(port_type: PortType) -> ConfigFacts {
+    ConfigFacts {
+        dead: false,
+        memory_enabled: true,
+        bus_master: true,
+        port_type: Known(port_type),
+        acs: Absent,
+        ats: Absent,
+        pasid: Absent,
+        resizable: Known(Vec::new()),
+        max_payload: Known(256),
+    }
+}
+
+fn at(bus: u8, device: u8, function: u8) -> PciAddress {
+    PciAddress::new(0, bus, device, function).unwrap()
+}
+
+fn bridge(
+    address: PciAddress,
+    kind: PortType,
+    above: &[PciAddress],
+    root: u8,
+    acs: u16,
+) -> PciDevice {
+    let mut port = function(address, 0x06_0400, above, root);
+    port.driver = Known("pcieport".to_owned());
+    let mut facts = config(kind);
+    facts.acs = if kind == PortType::Upstream {
+        Absent
+    } else {
+        Known(Acs { capability: 0x5f, control: acs })
+    };
+    port.config = Known(facts);
+    port
+}
+
+fn bar(index: u8, start: u64, size: u64) -> Bar {
+    Bar {
+        index,
+        start: BusAddress(start),
+        size,
+        memory: true,
+        prefetchable: index > 0,
+        width: if index > 0 { 64 } else { 32 },
+        assigned: true,
+    }
+}
+
+fn gpu(index: u8, slot: &Slot, address: PciAddress, above: &[PciAddress], root: u8) -> PciDevice {
+    let mut gpu = function(address, 0x03_0200, above, root);
+    gpu.ids = Known(VendorDevice { vendor: 0x10de, device: slot.board });
+    gpu.driver = driver(slot.driver);
+    let blackwell = slot.board >= 0x2b00;
+    gpu.dma_mask_bits =
+        Known(if slot.driver == "nvidia" { if blackwell { 52 } else { 47 } } else { 32 });
+    gpu.bars = Known(vec![
+        bar(0, 0xe000_0000 + (u64::from(index) << 26), 64 << 20),
+        bar(1, (0x20 + u64::from(index)) << 36, 32 << 30),
+    ]);
+    if slot.external {
+        gpu.removable = Known("removable".to_owned());
+    }
+    gpu
+}
+
+fn driver(name: &str) -> Observed<String> {
+    if name.is_empty() { Absent } else { Known(name.to_owned()) }
+}
+
+/// Ports and GPUs of all slots, with the group of each GPU.
+fn devices(recipe: &Recipe) -> (Vec<PciDevice>, Vec<Group>) {
+    let acs = if recipe.redirect { 0x1d } else { 0x01 };
+    let mut devices = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut group = |address: PciAddress, domain: &str, shares: bool, port: bool| -> u32 {
+        let id = u32::try_from(groups.len()).unwrap();
+        match groups.last_mut() {
+            Some(last) if shares && !port => {
+                last.devices.push(address);
+                last.id
+            }
+            _ => {
+                groups.push(Group {
+                    id,
+                    domain: Known(DomainType::from_word(domain)),
+                    devices: vec![address],
+                    reserved: Known(Vec::new()),
+                });
+                id
+            }
+        }
+    };
+    for root in 0..3_u8 {
+        let base = root * 0x40;
+        if recipe.slots.iter().any(|slot| slot.root == root && slot.below_switch) {
+            let above = at(base, 1, 0);
+            let up = at(base + 1, 0, 0);
+            devices.push(bridge(above, PortType::RootPort, &[], base, 0x1d));
+            devices.push(bridge(up, PortType::Upstream, &[above], base, 0));
+        }
+    }
+    for (index, slot) in recipe.slots.iter().enumerate() {
+        let index = u8::try_from(index).unwrap();
+        let base = slot.root * 0x40;
+        let bus = base + 8 + index;
+        let above = if slot.below_switch {
+            let port = at(base + 2, index, 0);
+            let above = [at(base, 1, 0), at(base + 1, 0, 0)];
+            devices.push(bridge(port, PortType::Downstream, &above, base, acs));
+            vec![above[0], above[1], port]
+        } else {
+            let port = at(base, 8 + index, 0);
+            devices.push(bridge(port, PortType::RootPort, &[], base, 0x1d));
+            vec![port]
+        };
+        let address = at(bus, 0, 0);
+        let mut one = gpu(index, slot, address, &above, base);
+        let id = group(address, slot.domain, slot.shares_group, false);
+        one.group = Known(id);
+        devices.push(one);
+        if let Some(name) = slot.audio {
+            let mut audio = function(at(bus, 0, 1), 0x04_0300, &above, base);
+            audio.driver = driver(name);
+            audio.group = Known(group(audio.address, slot.domain, true, false));
+            devices.push(audio);
+        }
+    }
+    devices.sort_by_key(|device| device.address);
+    groups.iter_mut().for_each(|group| group.devices.sort());
+    (devices, groups)
+}
+
+fn tenants(recipe: &Recipe, devices: &[PciDevice]) -> (Vec<Tenant>, Vec<Claim>, Vec<Holder>) {
+    let gpus: Vec<&PciDevice> = devices.iter().filter(|device| device.is_gpu()).collect();
+    let by_bus = |index: usize, slot: &Slot| {
+        let bus = slot.root * 0x40 + 8 + u8::try_from(index).unwrap();
+        gpus.iter().find(|gpu| gpu.address.bus() == bus).unwrap().address
+    };
+    let mut claims = Vec::new();
+    let mut holders: Vec<Holder> = Vec::new();
+    for (index, slot) in recipe.slots.iter().enumerate() {
+        let device = by_bus(index, slot);
+        for owner in [Some(slot.owner), slot.second_claim].into_iter().flatten() {
+            if owner != "host" {
+                claims.push(Claim {
+                    device,
+                    tenant: TenantId(owner.to_owned()),
+                    source: format!("/etc/pve/{owner}.conf"),
+                    active: Tristate::Unknown,
+                });
+            }
+        }
+        let holder = |owner: &str, pid: u32| Holder {
+            pid,
+            command: "worker".to_owned(),
+            start: 1,
+            uid: 0,
+            tenant: TenantId(owner.to_owned()),
+            nodes: vec![format!("/dev/nvidia{index}")],
+            devices: vec![device],
+            switches: vec![("NCCL_P2P_DISABLE".to_owned(), "1".to_owned())],
+        };
+        if recipe.held && slot.driver == "nvidia" {
+            holders.push(holder(slot.owner, 100 + u32::try_from(index).unwrap()));
+        }
+        if recipe.stranger && index == 0 {
+            holders.push(holder("lxc:2", 99));
+        }
+    }
+    holders.sort_by_key(|holder| holder.pid);
+    for holder in &holders {
+        claims.push(Claim {
+            device: holder.devices[0],
+            tenant: holder.tenant.clone(),
+            source: format!("process {}", holder.pid),
+            active: Tristate::Yes,
+        });
+    }
+    claims.sort();
+    let kind = |id: &str| match id.split(':').next().unwrap() {
+        "lxc" => TenantKind::Lxc,
+        "vm" => TenantKind::Vm,
+        "container" => TenantKind::Container,
+        _ => TenantKind::Host,
+    };
+    let tenants = OWNERS.map(|id| Tenant {
+        id: TenantId(id.to_owned()),
+        kind: kind(id),
+        name: Absent,
+        confidential: if id == "vm:3" && recipe.snp { Tristate::Yes } else { Tristate::No },
+        running: if recipe.running || id == "host" { Tristate::Yes } else { Tristate::No },
+    });
+    (tenants.into(), claims, holders)
+}
+
+fn nvidia(recipe: &Recipe, devices: &[PciDevice]) -> NvidiaDriver {
+    let gpus = devices.iter().filter(|device| device.driver_name() == Some("nvidia"));
+    let gpus = gpus.enumerate().map(|(index, device)| GpuInformation {
+        address: device.address,
+        model: Absent,
+        uuid: Absent,
+        minor: Known(u32::try_from(index).unwrap()),
+        excluded: Known(false),
+    });
+    let params = [("DmaRemapPeerMmio", "1"), ("RegistryDwords", recipe.dwords)];
+    NvidiaDriver {
+        version: Known(DriverVersion {
+            version: recipe.driver.to_owned(),
+            flavour: DriverFlavour::Open,
+            line: format!("Open Kernel Module {}", recipe.driver),
+        }),
+        params: Known(params.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        modules: Known(Vec::new()),
+        gpus: Known(gpus.collect()),
+    }
+}
+
+/// The host of a recipe.
+pub fn build(recipe: &Recipe) -> Snapshot {
+    let (devices, groups) = devices(recipe);
+    let (tenants, claims, holders) = tenants(recipe, &devices);
+    let state = |on: bool| Established {
+        state: if on { Tristate::Yes } else { Tristate::No },
+        evidence: vec![("test".to_owned(), on.to_string())],
+    };
+    let version = peerway_core::snapshot::kernel::KernelVersion::from_release(recipe.kernel);
+    let old = version.is_some_and(|version| !version.at_least(6, 12));
+    Snapshot {
+        schema: SNAPSHOT_SCHEMA,
+        kernel: Kernel {
+            release: Known(recipe.kernel.to_owned()),
+            command_line: Known(if recipe.override_acs {
+                "quiet pcie_acs_override=downstream".to_owned()
+            } else {
+                "quiet".to_owned()
+            }),
+            iommu_dma_ops: Known(old),
+            lockdown: Known(recipe.lockdown.to_owned()),
+            log_facts: Known(Vec::new()),
+        },
+        cpu: Cpu {
+            vendor: Known(if recipe.amd { "AuthenticAMD" } else { "GenuineIntel" }.to_owned()),
+            family: Known(if recipe.amd { 25 } else { 6 }),
+            flags: Known(Vec::new()),
+            ..Cpu::default()
+        },
+        memory_encryption: MemoryEncryption { sme: state(recipe.sme), snp: state(recipe.snp) },
+        iommu: Iommu {
+            units: Known(vec![IommuUnit {
+                name: "unit0".to_owned(),
+                vendor: if recipe.amd { IommuVendor::Amd } else { IommuVendor::Intel },
+                amd_efr: Known(u64::from(recipe.snp) << 63),
+                amd_efr2: Known(0),
+                // 57 bits of address, pass-through.
+                intel_cap: Known(56 << 16),
+                intel_ecap: Known(1 << 6),
+            }]),
+        },
+        nvidia: nvidia(recipe, &devices),
+        devices,
+        groups,
+        nvlinks: Unreadable("not visible".to_owned()),
+        tenants,
+        claims,
+        holders: Known(holders),
+        gaps: recipe
+            .gap
+            .map(|source| Gap { source: source.to_owned(), why: "refused".to_owned() })
+            .into_iter()
+            .collect(),
+        ..Snapshot::default()
+    }
+}
+
+/// Things that can be made unreadable, by number.
+pub const BLINDS: usize = 19;
+
+/// Makes one thing unreadable; the device that it is about is chosen by `which`.
+pub fn blind(snapshot: &mut Snapshot, what: usize, which: Index) {
+    fn lose<T>(seen: &mut Observed<T>) {
+        *seen = Unreadable("blinded".to_owned());
+    }
+    let count = snapshot.devices.len();
+    let device = &mut snapshot.devices[which.index(count)];
+    match what {
+        0 => lose(&mut snapshot.kernel.release),
+        1 => lose(&mut snapshot.kernel.lockdown),
+        2 => lose(&mut snapshot.kernel.command_line),
+        3 => lose(&mut snapshot.cpu.vendor),
+        4 => lose(&mut snapshot.cpu.flags),
+        5 => snapshot.memory_encryption.sme = Established::default(),
+        6 => snapshot.memory_encryption.snp = Established::default(),
+        7 => lose(&mut snapshot.iommu.units),
+        8 => lose(&mut snapshot.nvidia.version),
+        9 => lose(&mut snapshot.nvidia.params),
+        10 => lose(&mut snapshot.nvidia.gpus),
+        11 => lose(&mut snapshot.holders),
+        12 => lose(&mut device.driver),
+        13 => lose(&mut device.group),
+        14 => lose(&mut device.bars),
+        15 => lose(&mut device.config),
+        16 => lose(&mut device.removable),
+        17 => lose(&mut device.ids),
+        _ => {
+            let count = snapshot.groups.len();
+            let group = &mut snapshot.groups[which.index(count)];
+            lose(&mut group.domain);
+            lose(&mut group.reserved);
+        }
+    }
+}
