@@ -13,7 +13,8 @@ fn check(name: &str) {
         let kernel = series.fetch(false).unwrap();
         let facts = facts::run(scenario, &kernel).unwrap();
         assert!(!facts.text().is_empty(), "{name} on {} says nothing", kernel.release);
-        assert_eq!(facts.differences(), &[] as &[String], "{name} on {}", kernel.release);
+        let differences = facts.differences();
+        assert!(differences.is_empty(), "{name} on {}: {differences:#?}", kernel.release);
     }
 }
 

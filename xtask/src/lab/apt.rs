@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{paths, process};
+use super::{paths, process, tools};
 
 /// Debian's archive key, in the package `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -110,17 +110,25 @@ struct Mirrors {
 }
 
 impl Mirrors {
+    /// As apt knows them; a machine that never fetched its package lists fetches them first.
     fn of_this_machine() -> Result<Self> {
+        if let Ok(mirrors) = Self::configured() {
+            return Ok(mirrors);
+        }
+        tools::update_lists()?;
+        Self::configured().context(
+            "this machine's apt sources have no Debian archive whose mirror the lab could use",
+        )
+    }
+
+    fn configured() -> Result<Self> {
         let text = process::output(Command::new("apt-get").args([
             "indextargets",
             "--format",
             "$(LABEL) $(REPO_URI)",
             "Created-By: Packages",
         ]))?;
-        Self::parse(&text).context(
-            "this machine's apt sources have no Debian archive whose mirror the lab could use; \
-             run `apt-get update` if they should",
-        )
+        Self::parse(&text)
     }
 
     /// Reads lines of label and address; the security archive stands beside the main one where it is

@@ -28,17 +28,31 @@ pub(super) fn ensure() -> Result<()> {
         return Ok(());
     }
     let command = format!("apt-get install --no-install-recommends {}", missing.join(" "));
-    let uid = process::output(Command::new("id").arg("-u"))?;
     if process::find("apt-get").is_none() {
         bail!("the lab needs programs of the Debian packages {}", missing.join(", "));
     }
-    if uid.trim() != "0" {
+    if !is_root()? {
         bail!("the lab needs programs that are missing here; run: sudo {command}");
     }
     eprintln!("lab: {command}");
-    process::run(apt_get().arg("update"))?;
+    update_lists()?;
     process::run(apt_get().args(["install", "--yes", "--no-install-recommends"]).args(&missing))
         .with_context(|| format!("cannot install what the lab needs; run: {command}"))
+}
+
+/// Fetches this machine's package lists.
+///
+/// # Errors
+/// Gives the command, where this process may not run it.
+pub(super) fn update_lists() -> Result<()> {
+    if !is_root()? {
+        bail!("this machine's package lists are missing or too old; run: sudo apt-get update");
+    }
+    process::run(apt_get().arg("update"))
+}
+
+fn is_root() -> Result<bool> {
+    Ok(process::output(Command::new("id").arg("-u"))?.trim() == "0")
 }
 
 fn apt_get() -> Command {
