@@ -315,9 +315,15 @@ impl Assembler {
         self.begin(Waits::Reason { address_may_be_cut }, place, event, sink);
     }
 
-    /// The rest of the VT-d fault that has waited longest.
+    /// The rest of the VT-d fault that has waited longest for such a rest: with an address if
+    /// its front had none, and without if it had.
     pub(crate) fn vtd_rest(&mut self, rest: &vtd::Rest<'_>, sink: &mut impl Sink) {
-        let waiting = self.position(|held| matches!(held.waits, Waits::Reason { .. }));
+        let waiting = self.position(|held| {
+            let wants_address = held.event.is_some_and(|event| {
+                event.address.is_none() && event.kind != Kind::InterruptRemapFault
+            });
+            matches!(held.waits, Waits::Reason { .. }) && wants_address == rest.address.is_some()
+        });
         let Some(at) = waiting else { return };
         if let Some(held) = self.held.get_mut(at)
             && let Some(event) = &mut held.event

@@ -298,10 +298,7 @@ mod tests {
             let error = seen.value.abs_diff(count);
             assert!(error * 100 <= count * 13, "{count} was estimated as {}", seen.value);
             let (addresses, all) = filled(count).addresses();
-            assert!(
-                !all && addresses.len() <= MAX_ADDRESSES
-                    && addresses.len() >= 1_500
-            );
+            assert!(!all && addresses.len() <= MAX_ADDRESSES && addresses.len() >= 1_500);
             assert!(addresses.iter().all(|address| address >> 12 < count));
         }
     }

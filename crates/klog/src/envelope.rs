@@ -16,6 +16,8 @@ pub(crate) struct Unwrapped<'a> {
     pub(crate) message: &'a [u8],
     /// The envelope names a program: the kernel did not print this.
     pub(crate) of_user_space: bool,
+    /// The envelope says that the hypervisor printed this.
+    pub(crate) of_hypervisor: bool,
 }
 
 /// Head of a `/dev/kmsg` record.
@@ -34,6 +36,7 @@ pub(crate) fn strip(line: &[u8]) -> Unwrapped<'_> {
     let mut rest = line;
     let mut host_seen = false;
     let mut of_user_space = false;
+    let mut of_hypervisor = false;
     for _ in 0..PIECES {
         let Some(first) = rest.first() else { break };
         let next = match first {
@@ -47,7 +50,10 @@ pub(crate) fn strip(line: &[u8]) -> Unwrapped<'_> {
                 digits(rest, &mut stamp)
             }
             b'a'..=b'z' | b'A'..=b'Z' => word(rest, &mut stamp, &mut host_seen),
-            b'(' => rest.strip_prefix(b"(XEN) "),
+            b'(' => {
+                of_hypervisor = true;
+                rest.strip_prefix(b"(XEN) ")
+            }
             b'>' | b'|' => rest.get(1..).filter(|tail| tail.starts_with(b" ")),
             b'/' | b'.' => file_name(rest),
             _ => None,
@@ -58,7 +64,7 @@ pub(crate) fn strip(line: &[u8]) -> Unwrapped<'_> {
         }
     }
     of_user_space |= stamp.wall.is_some() && !host_seen && names_program(rest);
-    Unwrapped { stamp, message: rest, of_user_space }
+    Unwrapped { stamp, message: rest, of_user_space, of_hypervisor }
 }
 
 /// `[   12.345678] `, `[Fri Jul 19 17:05:08 2019] `, `[  +0.000006] `, `[Jul19 17:05] `,

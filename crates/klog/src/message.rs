@@ -125,7 +125,7 @@ impl Reader {
             stamp,
             place,
             boot: self.boot,
-            of_hypervisor: line.starts_with(b"(XEN)"),
+            of_hypervisor: unwrapped.of_hypervisor,
         };
         if unwrapped.of_user_space {
             return;

@@ -33,7 +33,8 @@ impl Spec {
             address: random.next() & 0xffff_ffff_ffff,
             write: bits & 1 != 0,
             present: bits & 2 != 0,
-            domain: u16::try_from(bits >> 8 & 0xff).unwrap_or(0),
+            // A device keeps its domain.
+            domain: u16::from(bus),
             pasid: u32::try_from(1 + (bits >> 16 & 0xfff)).unwrap_or(1),
         }
     }
