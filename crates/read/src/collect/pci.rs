@@ -16,7 +16,8 @@ use peerway_core::snapshot::pci::{Bar, ConfigFacts, LinkState, PciDevice, Power}
 
 use super::spread::spread;
 use crate::error::{observe, shown};
-use crate::parse::{config_space, sysfs};
+use crate::parse::config_space::{self, Decoded};
+use crate::parse::sysfs;
 use crate::root::{Directory, Root, exists};
 
 /// Where the kernel lists PCI functions.
@@ -73,19 +74,22 @@ pub fn collect(root: &Root, scope: &Scope, gaps: &mut Vec<Gap>) -> Vec<PciDevice
         }
     };
     let functions = functions(names, gaps);
-    let seen = spread(root, &functions, |(address, name)| read_shallow(&listing, *address, name));
-    let mut found = Vec::with_capacity(seen.len());
-    for (seen, (_, name)) in seen.into_iter().zip(&functions) {
-        match seen {
-            Ok(device) => found.push(device),
-            Err(why) => gaps.push(Gap { source: format!("{DEVICES}/{name}"), why }),
-        }
-    }
-    found.sort_by_key(|(device, _)| device.address);
-    found.dedup_by_key(|(device, _)| device.address);
-    let (mut devices, targets): (Vec<PciDevice>, Vec<String>) = found.into_iter().unzip();
-    deepen(root, scope, &mut devices, &targets, gaps);
-    devices
+    let seen = spread(root, &functions, |(address, name)| {
+        read_shallow(&listing, *address, name)
+            .map_err(|why| Gap { source: listing.path_of(name), why })
+    });
+    let mut found: Vec<Found> =
+        seen.into_iter().filter_map(|seen| seen.map_err(|gap| gaps.push(gap)).ok()).collect();
+    found.sort_by_key(|one| one.device.address);
+    found.dedup_by_key(|one| one.device.address);
+    deepen(root, scope, &mut found, gaps);
+    found.into_iter().map(|one| one.device).collect()
+}
+
+/// A function, and where its link leads.
+struct Found {
+    device: PciDevice,
+    target: String,
 }
 
 /// The names that are addresses. What is none is one gap, however many there are.
@@ -116,12 +120,8 @@ fn functions(names: Vec<String>, gaps: &mut Vec<Gap>) -> Vec<(PciAddress, String
     functions
 }
 
-/// Reads what every function is asked for; gives where its link leads with it.
-fn read_shallow(
-    listing: &Directory<'_>,
-    address: PciAddress,
-    name: &str,
-) -> Result<(PciDevice, String), String> {
+/// Reads what every function is asked for.
+fn read_shallow(listing: &Directory<'_>, address: PciAddress, name: &str) -> Result<Found, String> {
     let target = match listing.link_text(name) {
         Observed::Known(target) => target,
         Observed::Absent => return Err(VANISHED.to_owned()),
@@ -163,7 +163,7 @@ fn read_shallow(
         reset_methods: Observed::default(),
         vfio_device: Observed::default(),
     };
-    Ok((device, target))
+    Ok(Found { device, target })
 }
 
 /// Why a function is left out that was there at first.
@@ -274,74 +274,96 @@ fn power(directory: &Directory<'_>) -> Observed<Power> {
 }
 
 /// Reads more of the devices asked about and of the bridges above them.
-fn deepen(
-    root: &Root,
-    scope: &Scope,
-    devices: &mut [PciDevice],
-    targets: &[String],
-    gaps: &mut Vec<Gap>,
-) {
+fn deepen(root: &Root, scope: &Scope, found: &mut [Found], gaps: &mut Vec<Gap>) {
     let mut depths: BTreeMap<PciAddress, Depth> = BTreeMap::new();
-    for device in devices.iter().filter(|device| scope.wants(device)) {
-        depths.insert(device.address, Depth::Asked);
-        for bridge in &device.ancestors {
+    for one in found.iter().filter(|one| scope.wants(&one.device)) {
+        depths.insert(one.device.address, Depth::Asked);
+        for bridge in &one.device.ancestors {
             depths.entry(*bridge).or_insert(Depth::Passed);
         }
     }
-    let places: Vec<(usize, PciAddress, Depth)> = devices
-        .iter()
-        .enumerate()
-        .filter_map(|(at, device)| Some((at, device.address, *depths.get(&device.address)?)))
-        .collect();
-    let seen = spread(root, &places, |(at, address, depth)| {
-        let mut device = devices.get(*at)?.clone();
-        let target = targets.get(*at)?;
-        let path = format!("{DEVICES}/{address}");
-        match root.directory_behind(&path, target) {
-            Ok(directory) => {
-                read_deep(&directory, *depth, scope.wake, &mut device);
-                Some((device, None))
-            }
-            Err(error) => {
-                let why = error.reason.to_string();
-                device.config = Observed::Unreadable(why.clone());
-                Some((device, Some(Gap { source: path, why })))
-            }
-        }
+    let places: Vec<(&Found, Depth)> =
+        found.iter().filter_map(|one| Some((one, *depths.get(&one.device.address)?))).collect();
+    let seen = spread(root, &places, |(one, depth)| {
+        let path = format!("{DEVICES}/{}", one.device.address);
+        root.directory_behind(&path, &one.target)
+            .map(|directory| More::read(&directory, *depth, scope.wake))
+            .map_err(|error| Gap { source: path, why: error.reason.to_string() })
     });
-    for ((at, _, _), seen) in places.iter().zip(seen) {
-        let (Some(place), Some((device, gap))) = (devices.get_mut(*at), seen) else { continue };
-        *place = device;
-        gaps.extend(gap);
+    let mut seen = seen.into_iter();
+    for one in found.iter_mut().filter(|one| depths.contains_key(&one.device.address)) {
+        match seen.next() {
+            Some(Ok(more)) => more.put(&mut one.device),
+            Some(Err(gap)) => {
+                one.device.config = Observed::Unreadable(gap.why.clone());
+                gaps.push(gap);
+            }
+            None => {}
+        }
     }
 }
 
-fn read_deep(directory: &Directory<'_>, depth: Depth, wake: bool, device: &mut PciDevice) {
-    device.power = power(directory);
-    device.removable = attribute(directory, "removable").and_then(name);
-    let left_alone = left_alone(&device.power).filter(|_| !wake);
-    device.link = match &left_alone {
-        Some(why) => Observed::Unreadable(why.clone()),
-        None => link(directory),
-    };
-    device.config = match left_alone {
-        Some(why) => Observed::Unreadable(why),
-        None => config(directory),
-    };
-    if depth == Depth::Passed {
-        return;
+/// What is read of a bridge on the way, and of a device asked about.
+struct More {
+    power: Observed<Power>,
+    removable: Observed<String>,
+    config: Observed<ConfigFacts>,
+    link: Observed<LinkState>,
+    asked: Option<Asked>,
+}
+
+/// What is read of a device asked about only.
+struct Asked {
+    numa_node: Observed<u32>,
+    driver_override: Observed<String>,
+    iommu_unit: Observed<String>,
+    dma_mask_bits: Observed<u32>,
+    reset_methods: Observed<Vec<String>>,
+}
+
+impl More {
+    fn read(directory: &Directory<'_>, depth: Depth, wake: bool) -> Self {
+        let power = power(directory);
+        let removable = attribute(directory, "removable").and_then(name);
+        let (config, link) = match left_alone(&power).filter(|_| !wake) {
+            Some(why) => (Observed::Unreadable(why.clone()), Observed::Unreadable(why)),
+            None => registers(directory),
+        };
+        let asked = (depth == Depth::Asked).then(|| Asked::read(directory));
+        Self { power, removable, config, link, asked }
     }
-    device.numa_node = numa_node(directory);
-    device.driver_override = match attribute(directory, "driver_override") {
-        // The kernel prints the C library's spelling of a null pointer.
-        Observed::Known(text) if text == "(null)" || text.is_empty() => Observed::Absent,
-        other => other.and_then(name),
-    };
-    device.iommu_unit = directory.link_name("iommu").and_then(name);
-    device.dma_mask_bits = number(attribute(directory, "dma_mask_bits"));
-    device.reset_methods = attribute(directory, "reset_method")
-        .and_then(name)
-        .map(|text| text.split_ascii_whitespace().map(str::to_owned).collect());
+
+    fn put(self, device: &mut PciDevice) {
+        device.power = self.power;
+        device.removable = self.removable;
+        device.config = self.config;
+        device.link = self.link;
+        if let Some(asked) = self.asked {
+            device.numa_node = asked.numa_node;
+            device.driver_override = asked.driver_override;
+            device.iommu_unit = asked.iommu_unit;
+            device.dma_mask_bits = asked.dma_mask_bits;
+            device.reset_methods = asked.reset_methods;
+        }
+    }
+}
+
+impl Asked {
+    fn read(directory: &Directory<'_>) -> Self {
+        Self {
+            numa_node: numa_node(directory),
+            driver_override: match attribute(directory, "driver_override") {
+                // The kernel prints the C library's spelling of a null pointer.
+                Observed::Known(text) if text == "(null)" || text.is_empty() => Observed::Absent,
+                other => other.and_then(name),
+            },
+            iommu_unit: directory.link_name("iommu").and_then(name),
+            dma_mask_bits: number(attribute(directory, "dma_mask_bits")),
+            reset_methods: attribute(directory, "reset_method")
+                .and_then(name)
+                .map(|text| text.split_ascii_whitespace().map(str::to_owned).collect()),
+        }
+    }
 }
 
 /// Why what could wake a device is not read.
@@ -374,21 +396,27 @@ fn link(directory: &Directory<'_>) -> Observed<LinkState> {
     })
 }
 
-fn config(directory: &Directory<'_>) -> Observed<ConfigFacts> {
+/// Configuration space, and the link: from the registers where they may be read, else from the
+/// attributes that the kernel makes of them. A link with less than its lanes is read as
+/// attributes in any case, since these are the evidence that a finding names.
+fn registers(directory: &Directory<'_>) -> (Observed<ConfigFacts>, Observed<LinkState>) {
     let part = match directory.open_part("config") {
         Ok(part) => part,
         // Every function has configuration space: without the file nobody could look.
         Err(error) if error.is_absent() => {
-            return Observed::Unreadable("there is no config for it".to_owned());
+            return (Observed::Unreadable("there is no config for it".to_owned()), link(directory));
         }
-        Err(error) => return error.observed(),
+        Err(error) => return (error.observed(), link(directory)),
     };
     let mut read = |offset: u16, length: usize| {
         part.read_at(u64::from(offset), length).map_err(|error| error.reason.to_string())
     };
     match config_space::decode(&mut read) {
-        Ok(facts) => Observed::Known(facts),
-        Err(why) => Observed::Unreadable(why),
+        Ok(Decoded { facts, link: Some(link) }) if link.width >= link.max_width => {
+            (Observed::Known(facts), Observed::Known(link))
+        }
+        Ok(Decoded { facts, .. }) => (Observed::Known(facts), link(directory)),
+        Err(why) => (Observed::Unreadable(why), link(directory)),
     }
 }
 

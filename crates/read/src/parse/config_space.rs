@@ -4,7 +4,7 @@
 //! Reads only the words it needs, through a closure, since each read reaches the device.
 
 use peerway_core::observed::Observed;
-use peerway_core::snapshot::pci::{Acs, Ats, ConfigFacts, PortType, ResizableBar};
+use peerway_core::snapshot::pci::{Acs, Ats, ConfigFacts, LinkState, PortType, ResizableBar};
 
 /// Reads `length` bytes at an offset; fewer at the end of what may be read.
 pub type ReadAt<'a> = dyn FnMut(u16, usize) -> Result<Vec<u8>, String> + 'a;
@@ -30,18 +30,30 @@ const EXT_PASID: u16 = 0x001b;
 /// Why words beyond the first 64 bytes are missing.
 const NEEDS_PRIVILEGE: &str = "needs CAP_SYS_ADMIN";
 
+/// What a function's configuration space says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decoded {
+    /// What bears on peer access.
+    pub facts: ConfigFacts,
+    /// The link, where the registers hold one: what sysfs shows in `current_link_*` and
+    /// `max_link_*` (`drivers/pci/pci-sysfs.c` reads the same registers).
+    pub link: Option<LinkState>,
+}
+
 /// Decodes a function's configuration space.
 ///
 /// # Errors
 /// The header could not be read.
-pub fn decode(read: &mut ReadAt<'_>) -> Result<ConfigFacts, String> {
+pub fn decode(read: &mut ReadAt<'_>) -> Result<Decoded, String> {
     let header = read(0, 64)?;
     if header.len() < 64 {
         return Err(format!("only {} of 64 header bytes could be read", header.len()));
     }
     if header.iter().all(|byte| *byte == 0xff) {
-        return Ok(ConfigFacts { dead: true, ..ConfigFacts::default() });
+        let facts = ConfigFacts { dead: true, ..ConfigFacts::default() };
+        return Ok(Decoded { facts, link: None });
     }
+    let mut link = None;
     let command = word(&header, 4);
     let mut facts = ConfigFacts {
         memory_enabled: command & 2 != 0,
@@ -51,7 +63,10 @@ pub fn decode(read: &mut ReadAt<'_>) -> Result<ConfigFacts, String> {
     let has_list = word(&header, 6) & 0x10 != 0;
     let first = header.get(0x34).copied().unwrap_or(0) & 0xfc;
     match find_express(read, has_list.then_some(first)) {
-        Observed::Known(express) => express_facts(read, express, &mut facts),
+        Observed::Known(express) => {
+            express_facts(read, express, &mut facts);
+            link = link_at(read, express);
+        }
         Observed::Absent => conventional(&mut facts),
         Observed::Unreadable(why) => {
             facts.port_type = Observed::Unreadable(why.clone());
@@ -59,7 +74,7 @@ pub fn decode(read: &mut ReadAt<'_>) -> Result<ConfigFacts, String> {
             unreadable_extended(&mut facts, &why);
         }
     }
-    Ok(facts)
+    Ok(Decoded { facts, link })
 }
 
 /// Conventional PCI has no extended capabilities.
@@ -150,6 +165,36 @@ fn port_type(flags: u16) -> PortType {
         10 => PortType::EventCollector,
         other => PortType::Reserved(other),
     }
+}
+
+/// Link capabilities at +0x0c and link status at +0x12: speed codes in bits 3 to 0, lanes in bits 9
+/// to 4 (7.5.3.6, 7.5.3.8). `None` where there is no link, or no sensible one.
+fn link_at(read: &mut ReadAt<'_>, express: u16) -> Option<LinkState> {
+    let registers = exactly(read, express.checked_add(0x0c)?, 8).ok()?;
+    let (capabilities, status) = (word(&registers, 0), word(&registers, 6));
+    let lanes = |register: u16| {
+        let lanes = u32::from(register >> 4 & 0x3f);
+        (1..=32).contains(&lanes).then_some(lanes)
+    };
+    Some(LinkState {
+        speed: speed(status & 0xf)?,
+        width: lanes(status)?,
+        max_speed: speed(capabilities & 0xf)?,
+        max_width: lanes(capabilities)?,
+    })
+}
+
+/// Speed of a code, in units of 0.1 GT/s.
+fn speed(code: u16) -> Option<u32> {
+    Some(match code {
+        1 => 25,
+        2 => 50,
+        3 => 80,
+        4 => 160,
+        5 => 320,
+        6 => 640,
+        _ => return None,
+    })
 }
 
 /// Walks the extended list. A header of number 0 with a next pointer is a capability that a
@@ -283,13 +328,40 @@ mod tests {
 
     fn decode_bytes(bytes: &[u8]) -> Result<ConfigFacts, String> {
         let mut reads = 0;
-        let facts = decode(&mut |offset, length| {
+        let decoded = decode(&mut |offset, length| {
             reads += 1;
             let start = usize::from(offset).min(bytes.len());
             Ok(bytes[start..(start + length).min(bytes.len())].to_vec())
         });
         assert!(reads < 1100, "the walk must be bounded");
-        facts
+        decoded.map(|decoded| decoded.facts)
+    }
+
+    #[track_caller]
+    fn check_link(capabilities: u16, status: u16, expected: Option<(u32, u32, u32, u32)>) {
+        let mut bytes = space(0, &[]);
+        bytes[0x6c..0x6e].copy_from_slice(&capabilities.to_le_bytes());
+        bytes[0x72..0x74].copy_from_slice(&status.to_le_bytes());
+        let decoded = decode(&mut |offset, length| {
+            let start = usize::from(offset);
+            Ok(bytes[start..start + length].to_vec())
+        });
+        let link = decoded.unwrap().link;
+        let seen = link.map(|link| (link.speed, link.width, link.max_speed, link.max_width));
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn links() {
+        // ASPM and other bits above, training and clock bits beside.
+        check_link(0x0d05, 0x1101, Some((25, 16, 320, 16)));
+        check_link(0x0104, 0x0044, Some((160, 4, 160, 16)));
+        check_link(0x0206, 0x0206, Some((640, 32, 640, 32)));
+        // No link: nothing below, reserved codes, ones.
+        check_link(0x0105, 0x0001, None);
+        check_link(0x0105, 0x0100, None);
+        check_link(0x0107, 0x0101, None);
+        check_link(0xffff, 0xffff, None);
     }
 
     #[test]
