@@ -86,7 +86,8 @@ pub(crate) fn seconds(
     bytes: u64,
 ) -> f64 {
     let far = addresses.iter().filter_map(|address| machine.place(gpu, *address).ok());
-    let slowest = far.map(|place| rate(machine, gpu, place.gpu, engine)).fold(f64::INFINITY, f64::min);
+    let slowest =
+        far.map(|place| rate(machine, gpu, place.gpu, engine)).fold(f64::INFINITY, f64::min);
     if slowest.is_finite() { 2.0e-6 + bytes as f64 / slowest } else { 2.0e-6 }
 }
 
@@ -141,13 +142,10 @@ fn verify(machine: &Machine, gpu: usize, given: &[u64]) -> Result<f64, i32> {
         let mut bytes = vec![0; length(go)];
         machine.load(gpu, Engine::Sm, base + k * stride * 16, &mut bytes)?;
         let mut index = first + k * index_stride;
-        let mut next = k;
-        for found in bytes.as_chunks::<16>().0 {
+        for (j, found) in (k..).zip(bytes.as_chunks::<16>().0) {
             let found = u128::from_le_bytes(*found);
             let right = unit(header, index);
             index += index_stride;
-            let j = next;
-            next += 1;
             if found == right {
                 continue;
             }
@@ -385,7 +383,7 @@ fn sum_verify(machine: &Machine, gpu: usize, given: &[u64]) -> Result<f64, i32> 
 pub(crate) fn reaches_over(machine: &Machine, gpu: usize, kernel: &Kernel, given: &[u64]) -> bool {
     let moves = !matches!(kernel.name, "pw_verify" | "pw_find" | "pw_consume" | "pw_latch");
     moves
-        && given.iter().any(|address| {
-            machine.place(gpu, *address).is_ok_and(|place| place.gpu != gpu)
-        })
+        && given
+            .iter()
+            .any(|address| machine.place(gpu, *address).is_ok_and(|place| place.gpu != gpu))
 }

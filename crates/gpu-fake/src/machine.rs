@@ -90,21 +90,21 @@ pub(crate) fn machine() -> &'static Machine {
     MACHINE.get_or_init(|| {
         let text = std::env::var_os(VARIABLE).unwrap_or_default();
         let text = text.to_string_lossy();
-        match Script::parse(&text) {
-            Ok(script) => Machine::new(script),
-            // A wrong script must not look like an honest machine.
-            Err(error) => std::panic::panic_any(format!("{VARIABLE}: {error}")),
-        }
+        let script = Script::parse(&text);
+        // A wrong script must not look like an honest machine.
+        assert!(script.is_ok(), "{VARIABLE}: {script:?}");
+        Machine::new(script.unwrap_or_default())
     })
 }
 
 impl Machine {
     fn new(script: Script) -> Self {
         let memory = (0..script.gpus).map(|gpu| {
-            let files = script.folder.as_ref().map(|folder| {
-                (format!("{folder}/memory{gpu}"), format!("{folder}/table{gpu}"))
-            });
-            Memory::new(script.memory, files)
+            let files = script
+                .folder
+                .as_ref()
+                .map(|folder| (format!("{folder}/memory{gpu}"), format!("{folder}/table{gpu}")));
+            Memory::new(script.memory, files.as_ref())
         });
         Self {
             memory: memory.collect(),

@@ -22,7 +22,8 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(bytes: usize, file: Option<&str>) -> Self {
-        let flags = if file.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
+        let flags =
+            if file.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
         let descriptor = file.map_or(-1, |path| open(path, bytes));
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
@@ -77,9 +78,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(bytes: u64, files: Option<(String, String)>) -> Self {
+    pub(crate) fn new(bytes: u64, files: Option<&(String, String)>) -> Self {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let (data, table) = match &files {
+        let (data, table) = match files {
             Some((data, table)) => (Some(data.as_str()), Some(table.as_str())),
             None => (None, None),
         };
@@ -90,6 +91,7 @@ impl Memory {
         self.bytes
     }
 
+    #[expect(clippy::cast_ptr_alignment, reason = "mappings start at a page")]
     fn table(&self) -> &Table {
         let table: *const Table = self.table.0.cast::<Table>().cast_const();
         // SAFETY: the mapping is larger than the table, aligned to a page, zeroed at first, and
@@ -101,11 +103,15 @@ impl Memory {
     fn locked<T>(&self, act: impl FnOnce(&Table) -> T) -> T {
         let table = self.table();
         let own = std::process::id();
-        while let Err(holder) = table.lock.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed)
+        while let Err(holder) =
+            table.lock.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed)
         {
             // What a killed process holds is taken from it.
             if !alive(holder)
-                && table.lock.compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+                && table
+                    .lock
+                    .compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
             {
                 continue;
             }
@@ -196,6 +202,7 @@ impl Memory {
     }
 
     /// An aligned word, for flags and counters.
+    #[expect(clippy::cast_ptr_alignment, reason = "checked before")]
     pub(crate) fn word(&self, at: u64) -> &AtomicU64 {
         assert!(self.holds(at, 8) && at.is_multiple_of(8), "a word at no place for words");
         // SAFETY: within the mapping, aligned, and alive as long as `self`.

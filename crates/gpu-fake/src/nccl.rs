@@ -68,11 +68,7 @@ extern "C" fn ncclGetVersion(out: *mut c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclCommInitAll(
-    out: *mut *mut c_void,
-    count: c_int,
-    devices: *const c_int,
-) -> c_int {
+extern "C" fn ncclCommInitAll(out: *mut *mut c_void, count: c_int, devices: *const c_int) -> c_int {
     let machine = machine();
     if let Err(code) = machine.called("ncclCommInitAll") {
         return code;
@@ -87,13 +83,14 @@ extern "C" fn ncclCommInitAll(
     log(0, "NCCL version 2.30.7+fake");
     for (rank, gpu) in gpus.iter().enumerate() {
         let next = (rank + 1) % size;
-        let kind = machine.fault(*gpu, gpus[next], Engine::Sm);
+        let peer = gpus.get(next).copied().unwrap_or(*gpu);
+        let kind = machine.fault(*gpu, peer, Engine::Sm);
         if p2p() && matches!(kind, Some(Kind::Refuse(_))) {
             return CUDA_ERROR;
         }
         let via = if p2p() { "P2P/CUMEM" } else { "SHM/direct" };
         if size > 1 {
-            log(rank, &format!("Channel 00/0 : {rank}[{gpu}] -> {next}[{}] via {via}", gpus[next]));
+            log(rank, &format!("Channel 00/0 : {rank}[{gpu}] -> {next}[{peer}] via {via}"));
         }
         let number = machine.handle();
         lock(&RANKS).insert(number, Rank { gpu: *gpu, size });
@@ -169,7 +166,9 @@ extern "C" fn ncclGroupEnd() -> c_int {
         if part.size != parts.len() {
             return INVALID;
         }
-        let Ok(queue) = queue(std::ptr::without_provenance_mut(part.stream)) else { return INVALID };
+        let Ok(queue) = queue(std::ptr::without_provenance_mut(part.stream)) else {
+            return INVALID;
+        };
         let (all, meeting, bytes) = (Arc::clone(&parts), Arc::clone(&meeting), part.count * 4);
         let pushed = queue.push(Box::new(move |_| {
             meeting.meet(all.len(), || reduce(machine(), &all))?;

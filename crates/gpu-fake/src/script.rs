@@ -99,7 +99,8 @@ impl Script {
                 "addresses" => script.addresses = value.split(',').map(str::to_owned).collect(),
                 "mig" => script.mig = Some(number()?),
                 "compute-mode" => {
-                    script.compute_mode = value.parse().map_err(|error| format!("{word}: {error}"))?;
+                    script.compute_mode =
+                        value.parse().map_err(|error| format!("{word}: {error}"))?;
                 }
                 "folder" => script.folder = Some(value.to_owned()),
                 "blind" => script.blind = true,
@@ -146,8 +147,8 @@ impl Script {
             7 => Kind::Loaded(1 + dice.roll(1 << 12)),
             8 => Kind::Reorder(1 + dice.roll(300)),
             9 if gpus > 2 => Kind::Misroute,
-            10 => Kind::Refuse([205, 217, 801][dice.pick(3)]),
-            11 => Kind::Break([700, 719][dice.pick(2)]),
+            10 => Kind::Refuse(dice.one_of(&[205, 217, 801])),
+            11 => Kind::Break(dice.one_of(&[700, 719])),
             12 => Kind::Absurd,
             _ => Kind::Stale,
         };
@@ -158,12 +159,11 @@ impl Script {
         };
         // Order is a matter of stores by kernels alone.
         let engine = if matches!(kind, Kind::Reorder(_)) { Some(Engine::Sm) } else { engine };
-        let (from, to) = match dice.roll(3) {
-            0 => (None, None),
-            _ => {
-                let from = dice.pick(gpus);
-                (Some(from), Some((from + 1 + dice.pick(gpus - 1)) % gpus))
-            }
+        let (from, to) = if dice.roll(3) == 0 {
+            (None, None)
+        } else {
+            let from = dice.pick(gpus);
+            (Some(from), Some((from + 1 + dice.pick(gpus - 1)) % gpus))
         };
         script.fault = Some(Fault { kind, from, to, engine });
         script
@@ -216,6 +216,11 @@ impl Dice {
             word ^= word >> shift;
         }
         word % sides.max(1)
+    }
+
+    fn one_of(&mut self, codes: &[i32]) -> i32 {
+        let at = self.pick(codes.len());
+        codes.get(at).copied().unwrap_or(1)
     }
 
     fn pick(&mut self, sides: usize) -> usize {

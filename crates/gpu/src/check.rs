@@ -84,13 +84,9 @@ pub(crate) fn payload(gpu: &Gpu, arena: Arena, span: Span, header: Header) -> Re
 /// The samples of a span where they lie in the arena.
 pub(crate) fn sample_row(arena: Arena, span: Span) -> Row {
     match span {
-        Span::Samples { first, stride, units } => Row {
-            base: arena.base + first * UNIT,
-            stride,
-            first,
-            index_stride: stride,
-            units,
-        },
+        Span::Samples { first, stride, units } => {
+            Row { base: arena.base + first * UNIT, stride, first, index_stride: stride, units }
+        }
         Span::Range { offset, bytes } => Row::dense(arena.base, offset / UNIT, bytes / UNIT),
     }
 }
@@ -174,12 +170,7 @@ pub(crate) fn check_samples(
 }
 
 /// Runs the comparing kernel over a row.
-fn check_row(
-    gpu: &Gpu,
-    row: Row,
-    header: Header,
-    limit: Duration,
-) -> Result<RowReport, GpuError> {
+fn check_row(gpu: &Gpu, row: Row, header: Header, limit: Duration) -> Result<RowReport, GpuError> {
     if row.units == 0 {
         return Ok(RowReport { bad: 0, first: 0, pages: Vec::new(), page_units: 1 });
     }

@@ -44,7 +44,8 @@ pub(crate) fn die_with_parent() -> Result<(), GpuError> {
 fn own_output() -> Result<PipeWriter, GpuError> {
     const FIRST_FREE: i32 = 3;
     let pipe = |error: rustix::io::Errno| GpuError::Pipe(error.into());
-    let kept = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), FIRST_FREE).map_err(pipe)?;
+    let kept =
+        rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), FIRST_FREE).map_err(pipe)?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(pipe)?;
     Ok(PipeWriter::from(kept))
 }
@@ -79,9 +80,7 @@ pub(crate) fn run(
         Work::Host { gpu, bytes, limit_ms } => {
             speed::host(&driver, *gpu, *bytes, Duration::from_millis(*limit_ms), &mut out)
         }
-        Work::AllReduce(work) => {
-            all_reduce::run(&driver, request.nccl.as_deref(), work, &mut out)
-        }
+        Work::AllReduce(work) => all_reduce::run(&driver, request.nccl.as_deref(), work, &mut out),
         Work::Partner { .. } => Ok(()),
     };
     match &done {

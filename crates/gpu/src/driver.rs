@@ -172,8 +172,7 @@ impl Driver {
         let path = path.unwrap_or_else(|| Path::new(DEFAULT_LIBRARY));
         let library = open_library(path)?;
         let symbols = Symbols::load(&library, &path.display().to_string())?;
-        let driver =
-            Self { symbols, lost: Cell::new(false), _library: ManuallyDrop::new(library) };
+        let driver = Self { symbols, lost: Cell::new(false), _library: ManuallyDrop::new(library) };
         // SAFETY: takes no pointers.
         let code = unsafe { (driver.symbols.init)(0) };
         driver.check("cuInit", code)?;
@@ -238,9 +237,8 @@ impl Driver {
     pub(crate) fn pci_address(&self, device: i32) -> Result<String, GpuError> {
         let mut text = [0_u8; 32];
         // SAFETY: the length given is smaller than the buffer.
-        let code = unsafe {
-            (self.symbols.device_get_pci_bus_id)(text.as_mut_ptr().cast(), 31, device)
-        };
+        let code =
+            unsafe { (self.symbols.device_get_pci_bus_id)(text.as_mut_ptr().cast(), 31, device) };
         self.check("cuDeviceGetPCIBusId", code)?;
         Ok(until_zero(&text))
     }
@@ -248,8 +246,7 @@ impl Driver {
     pub(crate) fn name(&self, device: i32) -> Result<String, GpuError> {
         let mut text = [0_u8; 128];
         // SAFETY: the length given is smaller than the buffer.
-        let code =
-            unsafe { (self.symbols.device_get_name)(text.as_mut_ptr().cast(), 127, device) };
+        let code = unsafe { (self.symbols.device_get_name)(text.as_mut_ptr().cast(), 127, device) };
         self.check("cuDeviceGetName", code)?;
         Ok(until_zero(&text))
     }

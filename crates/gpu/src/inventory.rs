@@ -143,12 +143,8 @@ fn claim(driver: &Driver, from: PciAddress, to: PciAddress) -> Result<Claim, Gpu
 
 /// The spelling of `nvidia-smi`.
 fn uuid_text(bytes: [u8; 16]) -> String {
-    let mut text = String::from("GPU-");
-    for (index, byte) in bytes.into_iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
+    let group = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    let groups = [group(0, 8), group(8, 12), group(12, 16), group(16, 20), group(20, 32)];
+    format!("GPU-{}", groups.join("-"))
 }

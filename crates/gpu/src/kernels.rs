@@ -72,13 +72,7 @@ pub(crate) struct Row {
 impl Row {
     /// Units `first..first + units` of a buffer at `buffer`, without gaps.
     pub(crate) fn dense(buffer: DevicePointer, first: u64, units: u64) -> Self {
-        Self {
-            base: buffer + first * crate::tag::UNIT,
-            stride: 1,
-            first,
-            index_stride: 1,
-            units,
-        }
+        Self { base: buffer + first * crate::tag::UNIT, stride: 1, first, index_stride: 1, units }
     }
 }
 
@@ -87,7 +81,7 @@ impl Row {
 pub(crate) struct Rounds {
     pub(crate) payload: DevicePointer,
     pub(crate) flags: DevicePointer,
-    pub(crate) rounds: u64,
+    pub(crate) count: u64,
     pub(crate) units: u64,
     pub(crate) header: Header,
 }
@@ -151,12 +145,7 @@ impl Gpu {
     }
 
     /// Compares tags along a row into the report and the bitmap (see `pw_verify`).
-    pub(crate) fn verify(
-        &self,
-        row: Row,
-        header: Header,
-        page_shift: u32,
-    ) -> Result<(), GpuError> {
+    pub(crate) fn verify(&self, row: Row, header: Header, page_shift: u32) -> Result<(), GpuError> {
         let parameters = [
             row.base,
             row.first,
@@ -237,7 +226,7 @@ impl Gpu {
         let parameters = [
             rounds.payload,
             rounds.flags,
-            rounds.rounds,
+            rounds.count,
             rounds.units,
             rounds.header.word(),
             nanoseconds(pause),
@@ -250,7 +239,7 @@ impl Gpu {
         let parameters = [
             rounds.payload,
             rounds.flags,
-            rounds.rounds,
+            rounds.count,
             rounds.units,
             rounds.header.word(),
             nanoseconds(limit),

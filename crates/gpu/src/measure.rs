@@ -20,6 +20,7 @@ use crate::result::{Engine, Measurement, Mode, PairResult, Verdict};
 
 /// What to measure, and how.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub struct Settings {
     /// How children are started.
     pub launch: Launch,
@@ -132,7 +133,7 @@ impl Settings {
             all_reduce_sizes: all_reduce_sizes(),
             all_reduce_iterations: 20,
             step_limit: Duration::from_secs(20),
-            child_limit: Duration::from_secs(300),
+            child_limit: Duration::from_mins(5),
         }
     }
 
@@ -158,12 +159,8 @@ struct Session<'a> {
 
 /// Measures. Never fails: what could not be measured is part of the result.
 pub fn measure(settings: &Settings, observer: &mut dyn FnMut(&Progress)) -> Measurement {
-    let mut session = Session {
-        settings,
-        observer,
-        result: Measurement::default(),
-        stuck: BTreeSet::new(),
-    };
+    let mut session =
+        Session { settings, observer, result: Measurement::default(), stuck: BTreeSet::new() };
     let usable = session.inventory();
     let usable = session.self_checks(usable);
     if usable.len() < 2 && session.result.preconditions.is_empty() {

@@ -116,9 +116,8 @@ impl Ranks<'_> {
         for communicator in &self.communicators {
             let mut code = SUCCESS;
             // SAFETY: a live communicator and a live integer.
-            let asked = unsafe {
-                (self.nccl.symbols.get_async_error)(*communicator, &raw mut code)
-            };
+            let asked =
+                unsafe { (self.nccl.symbols.get_async_error)(*communicator, &raw mut code) };
             check("ncclCommGetAsyncError", asked)?;
             if code != IN_PROGRESS {
                 check("an all-reduce in the background", code)?;

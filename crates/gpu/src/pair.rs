@@ -147,8 +147,7 @@ impl Cell {
 
     /// Marks an undecided cell as not run to its end.
     fn stop(&mut self, why: &str) {
-        self.outcome
-            .get_or_insert_with(|| Outcome::Stopped(Verdict::NotRun, why.to_owned()));
+        self.outcome.get_or_insert_with(|| Outcome::Stopped(Verdict::NotRun, why.to_owned()));
     }
 
     fn emit(&self, out: &mut Reporter<'_>) -> Result<(), GpuError> {
@@ -190,20 +189,19 @@ impl<'a> Pair<'a> {
 
     /// Allocates the target's arena and opens a window onto it.
     fn link(&self, bytes: u64, own_bytes: u64) -> Result<Link<'a>, GpuError> {
-        let memory = match (self.work.mode, self.source) {
-            (Mode::Vmm, Some(source)) => self.target.alloc_shared(bytes, &[source])?,
-            _ => self.target.alloc(bytes)?,
+        let memory = match self.source {
+            Some(source) if self.work.mode == Mode::Vmm => {
+                self.target.alloc_shared(bytes, &[source])?
+            }
+            Some(_) | None => self.target.alloc(bytes)?,
         };
         let arena = Arena { base: memory.pointer(), bytes: memory.bytes() };
-        let requester: Box<dyn Requester + 'a> = match self.source {
-            Some(source) => {
-                Box::new(Local::open(source, self.target, arena, self.work.mode, own_bytes)?)
-            }
-            None => {
-                self.target.enter()?;
-                let handle = self.driver.ipc_handle(arena.base)?;
-                Box::new(Remote::start(self.request, self.work.from, handle, own_bytes)?)
-            }
+        let requester: Box<dyn Requester + 'a> = if let Some(source) = self.source {
+            Box::new(Local::open(source, self.target, arena, self.work.mode, own_bytes)?)
+        } else {
+            self.target.enter()?;
+            let handle = self.driver.ipc_handle(arena.base)?;
+            Box::new(Remote::start(self.request, self.work.from, handle, own_bytes)?)
         };
         Ok(Link { arena, requester, _memory: memory })
     }
@@ -285,11 +283,7 @@ impl<'a> Pair<'a> {
     }
 
     /// One transfer and its check.
-    fn one(
-        &mut self,
-        link: &mut Link<'_>,
-        step: &Step,
-    ) -> Result<Option<DamageReport>, GpuError> {
+    fn one(&mut self, link: &mut Link<'_>, step: &Step) -> Result<Option<DamageReport>, GpuError> {
         let (payload, poison) = self.headers(step.operation);
         let order = Order {
             mover: step.mover,

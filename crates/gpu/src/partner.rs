@@ -164,10 +164,12 @@ pub(crate) fn serve(
     let mut local: Option<Local<'_>> = None;
     while let Some(ask) = next(input)? {
         let reply = match (&ask, &mut local) {
-            (Ask::Open { handle, own_bytes }, slot) => open(&gpu, handle, *own_bytes).map(|opened| {
-                *slot = Some(opened);
-                Reply::Done
-            }),
+            (Ask::Open { handle, own_bytes }, slot) => {
+                open(&gpu, handle, *own_bytes).map(|opened| {
+                    *slot = Some(opened);
+                    Reply::Done
+                })
+            }
             (_, None) => Err(GpuError::Request("nothing is open".to_owned())),
             (Ask::Write(order), Some(local)) => local.write(*order).map(|()| Reply::Done),
             (Ask::Read(order), Some(local)) => local.read(*order).map(Reply::Checked),

@@ -89,8 +89,7 @@ impl Precondition {
             | GpuError::Request(_)
             | GpuError::Pipe(_) => "look at the kernel log",
         };
-        let kind =
-            if error.cuda_code() == Some(100) { Unmet::NoDevice } else { Unmet::NoDriver };
+        let kind = if error.cuda_code() == Some(100) { Unmet::NoDevice } else { Unmet::NoDriver };
         Self::host(kind, format!("{error}; {advice}"))
     }
 

@@ -29,17 +29,15 @@ impl ProbeQuestion {
         let wrong = |text: String| GpuError::Request(text);
         let (mut from, mut to) = (None, None);
         let mut bytes = 4 << 20;
-        let mut deadline = Duration::from_secs(60);
+        let mut deadline = Duration::from_mins(1);
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
             let value =
                 rest.next().ok_or_else(|| wrong(format!("{name} needs a value behind it")))?;
-            let number = || {
-                value.parse::<u64>().map_err(|error| wrong(format!("{name} {value}: {error}")))
-            };
-            let address = || {
-                value.parse::<PciAddress>().map_err(|error| wrong(format!("{name}: {error}")))
-            };
+            let number =
+                || value.parse::<u64>().map_err(|error| wrong(format!("{name} {value}: {error}")));
+            let address =
+                || value.parse::<PciAddress>().map_err(|error| wrong(format!("{name}: {error}")));
             match name.as_str() {
                 "--from" => from = Some(address()?),
                 "--to" => to = Some(address()?),
@@ -95,7 +93,8 @@ fn answer(
     detail: Option<String>,
     bytes: u64,
 ) -> ProbeAnswer {
-    let damaged = row.into_iter().flat_map(|row| &row.operations).find_map(|part| part.damage.clone());
+    let damaged =
+        row.into_iter().flat_map(|row| &row.operations).find_map(|part| part.damage.clone());
     ProbeAnswer {
         protocol: 1,
         from: question.from,
@@ -138,6 +137,9 @@ mod tests {
             check("--from 21:00.0 --to"),
             Err("cannot run the request: --to needs a value behind it".to_owned())
         );
-        assert!(check("--size 4").is_err());
+        assert_eq!(
+            check("--size 4"),
+            Err("cannot run the request: --size is no argument of a probe".to_owned())
+        );
     }
 }

@@ -40,7 +40,8 @@ pub(crate) fn run(
     {
         for planted in planted(offset, bytes) {
             generation += 2;
-            let (payload, poison) = (Header::new(1, 1, generation), Header::new(1, 1, generation - 1));
+            let (payload, poison) =
+                (Header::new(1, 1, generation), Header::new(1, 1, generation - 1));
             out.step(None, format!("plant {:?} in {bytes} bytes", planted.map(|(at, _)| at)))?;
             let expectation = Expectation { payload, poison, start: offset, end: offset + bytes };
             lay(&gpu, arena, &expectation)?;

@@ -231,13 +231,7 @@ impl<'a> Course<'a> {
         Ok(sum)
     }
 
-    fn copy(
-        &self,
-        gpu: &Gpu,
-        engine: Engine,
-        to: &Buffer,
-        from: &Buffer,
-    ) -> Result<(), GpuError> {
+    fn copy(&self, gpu: &Gpu, engine: Engine, to: &Buffer, from: &Buffer) -> Result<(), GpuError> {
         copy(&self.driver, gpu, engine, (to.pointer(), from.pointer()), to.bytes())
     }
 }

@@ -98,20 +98,12 @@ impl Content {
         if value == u128::MAX {
             return Self::Ones;
         }
-        let [low, high] = halves(bytes);
+        let half = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
+        let (low, high) = (half(value), half(value >> 64));
         let Some(header) = Header::from_word(low) else { return Self::Other };
         let index = unmix(high) ^ header.0.wrapping_mul(GOLDEN);
         if index < INDEX_LIMIT { Self::Tag(header, index) } else { Self::Other }
     }
-}
-
-/// The two 64-bit halves of a unit, low first.
-pub(crate) fn halves(bytes: [u8; 16]) -> [u64; 2] {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
-    [
-        u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        u64::from_le_bytes([i, j, k, l, m, n, o, p]),
-    ]
 }
 
 /// The finalizer of `SplitMix64`: a bijection of 64-bit words.

@@ -80,11 +80,7 @@ fn patterns(gpus: usize) -> Vec<(Pattern, Option<usize>)> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(
-        driver: &Rc<Driver>,
-        work: &'a TogetherWork,
-        gpus: &'a [Gpu],
-    ) -> Result<Self, GpuError> {
+    fn new(driver: &Rc<Driver>, work: &'a TogetherWork, gpus: &'a [Gpu]) -> Result<Self, GpuError> {
         let mut flows = Vec::new();
         for (from, source) in gpus.iter().enumerate() {
             for (to, target) in gpus.iter().enumerate() {
@@ -141,8 +137,13 @@ impl<'a> Bench<'a> {
             Pattern::AllToOne => hub == Some(flow.to),
             Pattern::OneToAll => hub == Some(flow.from),
         };
-        let chosen: Vec<usize> =
-            self.flows.iter().enumerate().filter(|(_, flow)| runs(flow)).map(|(at, _)| at).collect();
+        let chosen: Vec<usize> = self
+            .flows
+            .iter()
+            .enumerate()
+            .filter(|(_, flow)| runs(flow))
+            .map(|(at, _)| at)
+            .collect();
         if chosen.is_empty() {
             return Ok(());
         }

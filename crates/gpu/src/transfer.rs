@@ -122,8 +122,7 @@ impl<'g> Local<'g> {
                     None => self.gpu.driver().copy(to, from, bytes, stream),
                     Some(target) => {
                         let own = self.gpu.context();
-                        let (to_in, from_in) =
-                            if outward { (target, own) } else { (own, target) };
+                        let (to_in, from_in) = if outward { (target, own) } else { (own, target) };
                         self.gpu.driver().copy_between((to, to_in), (from, from_in), bytes, stream)
                     }
                 };
@@ -212,7 +211,7 @@ impl Requester for Local<'_> {
         let rounds = Rounds {
             payload: self.window,
             flags: self.window + order.flags,
-            rounds: order.rounds,
+            count: order.rounds,
             units: order.units,
             header,
         };

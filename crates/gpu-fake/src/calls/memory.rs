@@ -125,7 +125,8 @@ extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, length: usize) -> c_in
 /// The time of a copy between host and GPU.
 fn host_seconds(machine: &Machine, gpu: usize, length: usize) -> f64 {
     // As fast as a link to a peer would be: the same slot carries both.
-    seconds(machine, gpu, Engine::Copy, &[], 0) + 2.0e-11 * f64::from(u32::try_from(length).unwrap_or(u32::MAX))
+    seconds(machine, gpu, Engine::Copy, &[], 0)
+        + 2.0e-11 * f64::from(u32::try_from(length).unwrap_or(u32::MAX))
 }
 
 #[unsafe(no_mangle)]

@@ -157,7 +157,8 @@ extern "C" fn cuIpcGetMemHandle(out: *mut IpcHandle, address: u64) -> c_int {
         let map = lock(&machine.map);
         let region = map.get(&address).ok_or(code::INVALID_VALUE)?;
         let mut handle = [0; 64];
-        let words = [wide(region.gpu), region.start, region.bytes, MARK, u64::from(std::process::id())];
+        let words =
+            [wide(region.gpu), region.start, region.bytes, MARK, u64::from(std::process::id())];
         for (slot, word) in handle.chunks_exact_mut(8).zip(words) {
             slot.copy_from_slice(&word.to_le_bytes());
         }

@@ -22,9 +22,8 @@ impl Driver {
     pub(crate) fn load_module(&self, image: &CStr) -> Result<Module, GpuError> {
         let mut module = ptr::null_mut();
         // SAFETY: the image ends with a zero byte, as text images must.
-        let code = unsafe {
-            (self.symbols.module_load_data)(&raw mut module, image.as_ptr().cast())
-        };
+        let code =
+            unsafe { (self.symbols.module_load_data)(&raw mut module, image.as_ptr().cast()) };
         self.check("cuModuleLoadData", code)?;
         Ok(Module(module))
     }

@@ -27,7 +27,8 @@ impl HostBuffer {
         let code =
             unsafe { (driver.symbols.mem_host_alloc)(&raw mut raw, bytes, PORTABLE_AND_MAPPED) };
         driver.check("cuMemHostAlloc", code)?;
-        let pointer = NonNull::new(raw).ok_or(GpuError::Cuda { call: "cuMemHostAlloc", code: 2 })?;
+        let pointer =
+            NonNull::new(raw).ok_or(GpuError::Cuda { call: "cuMemHostAlloc", code: 2 })?;
         let mut device_pointer = 0;
         // SAFETY: the host pointer was just allocated by the driver.
         let code = unsafe {
@@ -106,23 +107,20 @@ impl Driver {
         stream: &Stream,
     ) -> Result<(), GpuError> {
         // SAFETY: device memory; the driver checks the range.
-        let code = unsafe {
-            (self.symbols.memset_d8_async)(pointer, value, size(bytes), stream.raw())
-        };
+        let code =
+            unsafe { (self.symbols.memset_d8_async)(pointer, value, size(bytes), stream.raw()) };
         self.check("cuMemsetD8Async", code)
     }
 
     pub(crate) fn upload(&self, to: DevicePointer, from: &[u8]) -> Result<(), GpuError> {
         // SAFETY: the slice is live for this blocking call and as long as said.
-        let code =
-            unsafe { (self.symbols.memcpy_htod)(to, from.as_ptr().cast(), from.len()) };
+        let code = unsafe { (self.symbols.memcpy_htod)(to, from.as_ptr().cast(), from.len()) };
         self.check("cuMemcpyHtoD", code)
     }
 
     pub(crate) fn download(&self, to: &mut [u8], from: DevicePointer) -> Result<(), GpuError> {
         // SAFETY: the slice is live and unique for this blocking call and as long as said.
-        let code =
-            unsafe { (self.symbols.memcpy_dtoh)(to.as_mut_ptr().cast(), from, to.len()) };
+        let code = unsafe { (self.symbols.memcpy_dtoh)(to.as_mut_ptr().cast(), from, to.len()) };
         self.check("cuMemcpyDtoH", code)
     }
 
@@ -170,9 +168,7 @@ impl Driver {
         stream: &Stream,
     ) -> Result<(), GpuError> {
         // SAFETY: device memory; the driver checks the ranges.
-        let code = unsafe {
-            (self.symbols.memcpy_dtod_async)(to, from, size(bytes), stream.raw())
-        };
+        let code = unsafe { (self.symbols.memcpy_dtod_async)(to, from, size(bytes), stream.raw()) };
         self.check("cuMemcpyDtoDAsync", code)
     }
 

@@ -148,9 +148,8 @@ impl Driver {
             flags: READ_AND_WRITE,
         };
         // SAFETY: one description is live for the call, and one is announced.
-        let code = unsafe {
-            (self.symbols.mem_set_access)(pointer, size(bytes), &raw const access, 1)
-        };
+        let code =
+            unsafe { (self.symbols.mem_set_access)(pointer, size(bytes), &raw const access, 1) };
         self.check("cuMemSetAccess", code)
     }
 

@@ -63,16 +63,18 @@ impl Session<'_> {
         let done = self.run_with(Work::AllReduce(work), gpus, &environment);
         let transports = transports(&done.log);
         let mut sizes = BTreeSet::new();
-        let mut absent = false;
+        // The failure is told already: by a row, or by what is not met.
+        let mut told = false;
         for event in done.events {
             match event {
                 Event::AllReduce(mut row) => {
                     row.transports.clone_from(&transports);
                     sizes.insert(row.bytes);
+                    told |= row.verdict != Verdict::Intact;
                     self.result.all_reduce.push(row);
                 }
                 Event::Unmet(unmet) => {
-                    absent = true;
+                    told = true;
                     if !self.result.preconditions.contains(&unmet) {
                         self.result.preconditions.push(unmet);
                     }
@@ -80,7 +82,7 @@ impl Session<'_> {
                 _ => {}
             }
         }
-        if let (Some(why), false) = (done.failure, absent) {
+        if let (Some(why), false) = (done.failure, told) {
             let verdict = if done.hung { Verdict::Hung } else { Verdict::NotRun };
             self.note_missing(gpus, arm, verdict, &why, &sizes);
         }
@@ -95,8 +97,7 @@ impl Session<'_> {
         why: &str,
         done: &BTreeSet<u64>,
     ) {
-        let Some(bytes) =
-            self.settings.all_reduce_sizes.iter().find(|bytes| !done.contains(bytes))
+        let Some(bytes) = self.settings.all_reduce_sizes.iter().find(|bytes| !done.contains(bytes))
         else {
             return;
         };

@@ -73,7 +73,8 @@ impl Session<'_> {
             }) {
                 row.verdict = row.verdict.and(Verdict::Damaged);
                 row.damage.get_or_insert(damaged.report.damage);
-                row.detail = Some("right alone, wrong with other transfers at the same time".into());
+                row.detail =
+                    Some("right alone, wrong with other transfers at the same time".into());
             }
         }
     }
@@ -152,11 +153,7 @@ impl Session<'_> {
 }
 
 /// Engines by which a pair was right.
-fn intact(
-    rows: &[PairResult],
-    (from, to): (PciAddress, PciAddress),
-    mode: Mode,
-) -> Vec<Engine> {
+fn intact(rows: &[PairResult], (from, to): (PciAddress, PciAddress), mode: Mode) -> Vec<Engine> {
     let rows = rows.iter().filter(|row| {
         (row.from, row.to, row.mode, row.verdict) == (from, to, mode, Verdict::Intact)
     });
@@ -194,7 +191,8 @@ fn take_rate(row: &mut PairResult, rate: Rate, value: f64) {
     *slot = Some(value);
     if above.is_some_and(|limit| value > limit) {
         row.above_line_rate = true;
-        row.detail = Some("faster than the link can carry: the figures are not to be trusted".into());
+        row.detail =
+            Some("faster than the link can carry: the figures are not to be trusted".into());
     }
 }
 

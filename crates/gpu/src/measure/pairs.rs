@@ -96,15 +96,18 @@ impl Session<'_> {
 /// The same verdict for several cells.
 fn close(cells: &mut Cells, left: &[(Engine, Operation)], verdict: Verdict, why: &str) {
     for (engine, operation) in left {
-        cells.insert((*engine, *operation), OperationResult {
-            operation: *operation,
-            verdict,
-            damage: None,
-            steps: 0,
-            bytes: 0,
-            sampled_bytes: 0,
-            detail: Some(why.to_owned()),
-        });
+        cells.insert(
+            (*engine, *operation),
+            OperationResult {
+                operation: *operation,
+                verdict,
+                damage: None,
+                steps: 0,
+                bytes: 0,
+                sampled_bytes: 0,
+                detail: Some(why.to_owned()),
+            },
+        );
     }
 }
 

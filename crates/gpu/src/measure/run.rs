@@ -110,8 +110,8 @@ impl Session<'_> {
         };
         let observer = &mut self.observer;
         let mut ended = false;
-        let outcome = run_child(&launch, &text, limits, &mut |line| {
-            match serde_json::from_str(line) {
+        let outcome =
+            run_child(&launch, &text, limits, &mut |line| match serde_json::from_str(line) {
                 Ok(Event::Step { cell, text }) => {
                     observer(&Progress::Step(text.clone()));
                     done.step = Some(text);
@@ -124,8 +124,7 @@ impl Session<'_> {
                 }
                 Ok(event) => done.events.push(event),
                 Err(error) => done.failure = Some(format!("an answer that is none: {error}")),
-            }
-        });
+            });
         match outcome {
             Ok(end) => {
                 done.hung |= end.timed_out && !ended;

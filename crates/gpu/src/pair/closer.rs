@@ -16,7 +16,12 @@ const FIRST_WITNESS: u16 = TARGET + 1;
 
 impl Pair<'_> {
     /// Refines the class of `report` where it says that data is missing or unknown.
-    pub(super) fn closer_look(&mut self, link: &mut Link<'_>, step: &Step, report: &mut DamageReport) {
+    pub(super) fn closer_look(
+        &mut self,
+        link: &mut Link<'_>,
+        step: &Step,
+        report: &mut DamageReport,
+    ) {
         if report.damage == Damage::Bits
             && let Some(whole) = whole_units(step)
         {
@@ -153,12 +158,7 @@ fn whole_units(step: &Step) -> Option<Step> {
 }
 
 /// The lowest unit of an arena that carries a header.
-fn found(
-    gpu: &Gpu,
-    arena: Arena,
-    header: Header,
-    order: Order,
-) -> Result<Option<u64>, GpuError> {
+fn found(gpu: &Gpu, arena: Arena, header: Header, order: Order) -> Result<Option<u64>, GpuError> {
     gpu.clear_report()?;
     gpu.find(arena.base, arena.bytes / UNIT, header)?;
     gpu.finish(order.limit(), "the search")?;
@@ -167,12 +167,7 @@ fn found(
 }
 
 /// Whether payload lies in the owner's arena where it does not belong.
-fn misplaced(
-    gpu: &Gpu,
-    arena: Arena,
-    payload: Header,
-    order: Order,
-) -> Result<bool, GpuError> {
+fn misplaced(gpu: &Gpu, arena: Arena, payload: Header, order: Order) -> Result<bool, GpuError> {
     let Some(unit) = found(gpu, arena, payload, order)? else { return Ok(false) };
     let bytes = gpu.download(arena.base + unit * UNIT, UNIT)?;
     let content = bytes.first_chunk::<16>().map(|unit| Content::of(*unit));

@@ -33,7 +33,13 @@ impl Pair<'_> {
         self.driver.fill_bytes(flags, 0, rounds * 8, self.target.stream())?;
         self.target.clear_report()?;
         self.target.finish(limit, "the owner's preparation")?;
-        let row = Rounds { payload: link.arena.base, flags, rounds, units: UNITS, header: payload };
+        let row = Rounds {
+            payload: link.arena.base,
+            flags,
+            count: rounds,
+            units: UNITS,
+            header: payload,
+        };
         self.target.consume(row, limit)?;
         link.requester.produce(ProduceOrder {
             flags: bytes,
@@ -105,4 +111,3 @@ fn overtaken(payload: Header, seen: &Seen) -> DamageReport {
         confirmed_by_copy: false,
     }
 }
-

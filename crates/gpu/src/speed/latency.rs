@@ -28,7 +28,8 @@ impl Course<'_> {
         match engine {
             Engine::Copy => {
                 out.step(Some((engine, Operation::Write)), "16-byte copies".to_owned())?;
-                let figures = (0..FIGURES).map(|_| self.small_copies()).collect::<Result<_, _>>()?;
+                let figures =
+                    (0..FIGURES).map(|_| self.small_copies()).collect::<Result<_, _>>()?;
                 out.emit(&Event::Rate { engine, rate: Rate::Latency, value: median(figures) })
             }
             Engine::Sm => {

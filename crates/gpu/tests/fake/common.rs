@@ -16,9 +16,7 @@ pub(crate) struct Fake {
 /// The shared library, which cargo builds beside this test since the test depends on its crate.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let path = test.parent().unwrap().join("libpeerway_gpu_fake.so");
-    assert!(path.is_file(), "{} is not there", path.display());
-    path
+    test.parent().unwrap().join("libpeerway_gpu_fake.so")
 }
 
 impl Fake {
@@ -75,9 +73,10 @@ pub(crate) fn row<'m>(
 ) -> &'m PairResult {
     let address = |gpu| script.address(gpu).parse().unwrap();
     let (from, to) = (address(from), address(to));
-    let mut rows = result.pairs.iter().filter(|row| {
-        (row.from, row.to, row.mode, row.engine) == (from, to, mode, engine)
-    });
+    let mut rows = result
+        .pairs
+        .iter()
+        .filter(|row| (row.from, row.to, row.mode, row.engine) == (from, to, mode, engine));
     let found = rows.next().unwrap_or_else(|| panic!("no row {from} {to}: {result:#?}"));
     assert!(rows.next().is_none(), "two rows for {from} {to}");
     found

@@ -19,11 +19,8 @@ fn with_speed(settings: &mut Settings) {
 /// A PCIe 5.0 x16 link.
 fn line_rates(script: &Script) -> Vec<LineRate> {
     let address = |gpu| script.address(gpu).parse().unwrap();
-    let pair = |from, to| LineRate {
-        from: address(from),
-        to: address(to),
-        bytes_per_second: 63.0e9,
-    };
+    let pair =
+        |from, to| LineRate { from: address(from), to: address(to), bytes_per_second: 63.0e9 };
     vec![pair(0, 1), pair(1, 0)]
 }
 

@@ -87,8 +87,7 @@ fn hidden_and_absent_gpus_are_told() {
 #[test]
 fn a_gpu_in_use_is_only_measured_if_told() {
     let used = InUse { gpu: "0000:41:00.0".parse().unwrap(), by: "python3 (4711)".to_owned() };
-    let (result, kinds, text) =
-        check("gpus=3", |settings| settings.in_use = vec![used.clone()]);
+    let (result, kinds, text) = check("gpus=3", |settings| settings.in_use = vec![used.clone()]);
     assert_eq!(kinds, [Unmet::InUse]);
     assert!(text.contains("python3 (4711)"), "{text}");
     assert!(result.pairs.iter().all(|row| row.from != used.gpu && row.to != used.gpu));

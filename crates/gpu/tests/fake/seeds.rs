@@ -53,7 +53,7 @@ fn pair_complaints(
         (row.verdict, row.damage) == wanted.unwrap_or((Verdict::Intact, None))
     };
     let found = rows.iter().any(|row| row.1.is_some() && exact(row));
-    let wrong = rows.iter().filter(|row| !exact(row) && !(found && withheld(row.0)));
+    let wrong = rows.iter().filter(|row| !(exact(row) || found && withheld(row.0)));
     wrong.map(|(row, wanted)| format!("wanted {wanted:?}: {row:#?}")).collect()
 }
 

@@ -100,8 +100,7 @@ fn all_reduce_finds_wrong_sums_and_hangs() {
         settings.step_limit = Duration::from_millis(500);
     };
     let arm = |result: &Measurement, arm| {
-        let rows: Vec<_> =
-            result.all_reduce.iter().filter(|row| row.arm == arm).cloned().collect();
+        let rows: Vec<_> = result.all_reduce.iter().filter(|row| row.arm == arm).cloned().collect();
         assert!(!rows.is_empty());
         rows
     };
