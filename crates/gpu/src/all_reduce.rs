@@ -45,6 +45,7 @@ pub(crate) fn run(
     let largest = work.sizes.iter().copied().max().unwrap_or(0);
     let mut gpus = Vec::new();
     for (number, address) in (0_u16..).zip(&work.gpus) {
+        out.step(None, format!("open {address}"))?;
         gpus.push(Gpu::open(driver, *address, number)?);
     }
     let mut ranks = Vec::new();

@@ -193,12 +193,7 @@ impl Gpu {
         self.start(self.kernels().copy_v4, self.shape(units), &parameters, self.stream())
     }
 
-    /// Units that [`Self::stream_bytes`] moves in one pass of all its threads.
-    pub(crate) fn stream_granule(&self) -> u64 {
-        u64::from(self.multiprocessors()) * BLOCKS_PER_MULTIPROCESSOR * u64::from(THREADS) * 4 * 16
-    }
-
-    /// Copies for the bandwidth figures; `bytes` is a multiple of [`Self::stream_granule`].
+    /// Copies for the bandwidth figures.
     pub(crate) fn stream_bytes(
         &self,
         to: DevicePointer,

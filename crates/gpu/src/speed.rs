@@ -18,7 +18,7 @@ use crate::protocol::{Event, Rate, SpeedWork};
 use crate::report::Reporter;
 use crate::result::{DamageReport, Engine, HostRates, Mode, Operation, OperationResult, Verdict};
 use crate::status::GpuError;
-use crate::tag::{Header, run};
+use crate::tag::{Header, UNIT, run};
 use crate::verdict::Expectation;
 
 /// Copies before the clock starts.
@@ -102,9 +102,8 @@ impl<'a> Course<'a> {
         near: &'a Gpu,
         far: &'a Gpu,
     ) -> Result<Self, GpuError> {
-        // A kernel that copies for speed walks in full passes of all its threads.
-        let granule = near.stream_granule().max(far.stream_granule());
-        let bytes = work.bytes.max(granule).next_multiple_of(granule);
+        // The latencies need a little memory of their own.
+        let bytes = work.bytes.max(1 << 20).next_multiple_of(UNIT);
         let shared = |owner: &'a Gpu, other: &'a Gpu| match work.mode {
             Mode::Vmm => owner.alloc_shared(bytes, &[other]),
             Mode::Peer | Mode::Ipc | Mode::Staged => owner.alloc(bytes),

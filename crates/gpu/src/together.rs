@@ -53,9 +53,9 @@ pub(crate) fn at_once(
     work: &TogetherWork,
     out: &mut Reporter<'_>,
 ) -> Result<(), GpuError> {
-    out.step(None, "open all GPUs".to_owned())?;
     let mut gpus = Vec::new();
     for (number, address) in (0_u16..).zip(&work.gpus) {
+        out.step(None, format!("open {address}"))?;
         gpus.push(Gpu::open(driver, *address, number)?);
     }
     let mut bench = Bench::new(driver, work, &gpus)?;

@@ -158,6 +158,11 @@ impl Session<'_> {
             ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
             // No files in anybody's home.
             ("CUDA_CACHE_DISABLE", "1"),
+            // A kernel that is loaded at its first launch can wait for one that waits for it.
+            ("CUDA_MODULE_LOADING", "EAGER"),
+            ("CUDA_LAUNCH_BLOCKING", "0"),
+            // A queue for every stream.
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
         ];
         for (name, value) in fixed.iter().chain(environment) {
             launch.environment.push(((*name).to_owned(), (*value).to_owned()));

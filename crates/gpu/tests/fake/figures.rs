@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerway_gpu::{Arm, LineRate, ProbeQuestion, Settings, Verdict, probe};
+use peerway_gpu::{Arm, LineRate, Measurement, Mode, ProbeQuestion, Settings, Verdict, probe};
 use peerway_gpu_fake::Script;
 
 use crate::common::{Fake, quick};
@@ -58,6 +58,40 @@ fn honest_gpus_give_figures_of_their_link() {
             // For two ranks the link carries as much as the algorithm says.
             assert_eq!(row.bus_bytes_per_second, row.algorithm_bytes_per_second);
         }
+    }
+}
+
+#[test]
+fn one_gpu_can_at_least_reach_itself() {
+    let result = Fake::new("gpus=1").measure(|settings| {
+        with_speed(settings);
+        settings.modes = vec![Mode::Peer, Mode::Vmm, Mode::Ipc];
+        settings.sample = Some(true);
+        settings.loopback = true;
+    });
+    assert_eq!(result.loopback.len(), 6);
+    for row in &result.loopback {
+        assert_eq!(row.verdict, Verdict::Intact, "{row:#?}");
+        assert!(row.operations.iter().all(|part| part.sampled_bytes > 0), "{row:#?}");
+        let rate = row.bandwidth_bytes_per_second;
+        assert_eq!(rate.is_some(), row.mode == Mode::Peer, "{row:#?}");
+    }
+    assert!(result.pairs.is_empty());
+    assert_eq!(result.all_reduce.len(), 4, "a sum over one rank is checked too");
+}
+
+#[test]
+fn the_document_fits_its_schema() {
+    let schema = serde_json::to_value(schemars::schema_for!(Measurement)).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    for script in ["gpus=2", "gpus=2 fault=alias:2m", "gpus=1 error=cuInit:803"] {
+        let result = Fake::new(script).measure(with_speed);
+        let document = serde_json::to_value(&result).unwrap();
+        let errors: Vec<String> =
+            validator.iter_errors(&document).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{script}: {errors:?}");
+        let back: Measurement = serde_json::from_value(document).unwrap();
+        assert_eq!(back, result);
     }
 }
 
