@@ -30,6 +30,67 @@ pub struct Global {
     pub fail_on: FailOn,
 }
 
+/// Wishes and limits of `roads` and `plan`.
+#[derive(Args, Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag of the command line")]
+pub struct RoadArgs {
+    /// Whose pairs are to work (default: the tenant with broken pairs)
+    #[arg(long, value_name = "TENANT")]
+    pub goal: Option<String>,
+    /// Which devices, by address (default: all of the goal's)
+    #[arg(long, value_delimiter = ',', value_name = "ADDRESS")]
+    pub device: Vec<String>,
+    /// The road that was asked for: it comes first
+    #[arg(long, value_name = "ROAD")]
+    pub prefer: Option<String>,
+    /// A tenant that must not be touched (all others but the goal are protected anyhow)
+    #[arg(long, value_delimiter = ',', value_name = "TENANT")]
+    pub protect: Vec<String>,
+    /// No reboot, whoever runs here
+    #[arg(long)]
+    pub no_reboot: bool,
+    /// What must stay: snp
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
+    pub keep: Vec<Keep>,
+    /// A road that is not to be walked
+    #[arg(long, value_delimiter = ',', value_name = "ROAD")]
+    pub exclude: Vec<String>,
+    /// Allow a reboot although other tenants run
+    #[arg(long, conflicts_with = "no_reboot")]
+    pub allow_reboot: bool,
+    /// What may go although a confidential tenant exists: snp
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", conflicts_with = "keep")]
+    pub give_up: Vec<Keep>,
+    /// A hazard that is accepted: unbind-hazard (a lost race while unbinding may cost a reboot of
+    /// the host)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "HAZARD")]
+    pub accept: Vec<Hazard>,
+    /// The peer-map module is signed with a key that this host trusts
+    #[arg(long)]
+    pub module_signed: bool,
+    /// What is stopped first, by name (unit:NAME, pct:ID, lxc:NAME, docker:NAME, qm:ID, …), or
+    /// operator: you do it yourself
+    #[arg(long, value_delimiter = ',', value_name = "SERVICE")]
+    pub stop: Vec<String>,
+    /// Further knowledge for the gates (TOML), beside what is built in
+    #[arg(long, value_name = "FILE")]
+    pub knowledge: Vec<PathBuf>,
+}
+
+/// A hazard that can be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hazard {
+    /// A lost race while unbinding.
+    UnbindHazard,
+}
+
+/// What must stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Keep {
+    /// SEV-SNP.
+    Snp,
+}
+
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -79,6 +140,18 @@ pub enum ReadCommand {
     },
     /// Pairs, findings, assessment: the machine-readable main product
     Diagnose,
+    /// Every road to peer access on this host, ranked, each open or closed with its gates
+    Roads(RoadArgs),
+    /// The exact steps of a road, their inverses, and what they rest on
+    Plan {
+        /// Road: peer-map, identity-groups, acs-direct, live-without
+        road: String,
+        /// File to write the plan to; without it, the plan is only shown
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        wishes: RoadArgs,
+    },
     /// The host as one redacted .host file
     Capture {
         /// File to write; standard output without it

@@ -5,6 +5,8 @@ pub mod completions;
 pub mod diagnose;
 pub mod explain;
 pub mod path;
+pub mod plan;
+pub mod roads;
 pub mod scan;
 pub mod schema;
 pub mod status;
@@ -29,6 +31,10 @@ pub fn run(
         ReadCommand::Scan => scan::run(global, output),
         ReadCommand::Path { from, to } => path::run(global, &from, &to, output),
         ReadCommand::Diagnose => diagnose::run(global, output),
+        ReadCommand::Roads(wishes) => roads::run(global, &wishes, output),
+        ReadCommand::Plan { road, output: file, wishes } => {
+            plan::run(global, &road, &wishes, file.as_deref(), output)
+        }
         ReadCommand::Capture { output: file } => capture::run(global, file.as_deref(), output),
         ReadCommand::Explain { code } => explain::run(code.as_deref(), output),
         ReadCommand::Schema { name } => schema::run(name.as_deref(), output),

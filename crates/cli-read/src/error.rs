@@ -69,6 +69,18 @@ pub enum CliError {
         /// What there is.
         hint: String,
     },
+    /// A wish that names what is not there, or contradicts another.
+    #[error("cannot follow these wishes: {why}")]
+    Wishes {
+        /// Why.
+        why: String,
+    },
+    /// A plan could not be made, through a fault of this program.
+    #[error("cannot make the plan: {why}")]
+    Plan {
+        /// Why.
+        why: String,
+    },
     /// A result file could not be written.
     #[error("cannot write {path:?}: {why}")]
     ResultFile {
@@ -106,8 +118,9 @@ impl CliError {
             | Self::NoSuchSimulation { .. }
             | Self::OptionFile { .. }
             | Self::NoSuchDevice { .. }
+            | Self::Wishes { .. }
             | Self::NoSuchWord { .. } => Exit::Usage,
-            Self::ResultFile { .. } | Self::Output { .. } => Exit::Internal,
+            Self::ResultFile { .. } | Self::Output { .. } | Self::Plan { .. } => Exit::Internal,
             Self::Render { .. } | Self::Walls { .. } | Self::Simulation { .. } => Exit::Internal,
         }
     }
@@ -127,6 +140,8 @@ impl CliError {
                     .to_owned(),
             ),
             Self::Simulation { .. }
+            | Self::Wishes { .. }
+            | Self::Plan { .. }
             | Self::OptionFile { .. }
             | Self::ResultFile { .. }
             | Self::Output { .. }

@@ -1,6 +1,6 @@
 //! From `--host` to a snapshot.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -49,16 +49,26 @@ pub fn pair_scope(global: &Global) -> PairScope {
 
 /// Looks at the host of the options.
 pub fn look(global: &Global) -> Result<Looked, CliError> {
-    look_and(global, false, None)
+    look_and(global, &[], false, None)
+}
+
+/// Looks, while further files are to be read and a result goes to a file opened before.
+pub fn look_with(
+    global: &Global,
+    files: &[PathBuf],
+    result: Option<BorrowedFd<'_>>,
+) -> Result<Looked, CliError> {
+    look_and(global, files, false, result)
 }
 
 /// Looks, and keeps what was read, for a result that goes to a file opened before.
 pub fn look_recording(global: &Global, result: Option<BorrowedFd<'_>>) -> Result<Looked, CliError> {
-    look_and(global, true, result)
+    look_and(global, &[], true, result)
 }
 
 fn look_and(
     global: &Global,
+    files: &[PathBuf],
     record: bool,
     result: Option<BorrowedFd<'_>>,
 ) -> Result<Looked, CliError> {
@@ -68,8 +78,9 @@ fn look_and(
         host => Reads::Place(Path::new(host)),
     };
     let privileged = rustix::process::geteuid().is_root();
+    let files = [global.accelerator.as_slice(), files].concat();
     let mut children = Children::start(reads);
-    let mut missing_walls = guard::raise(reads, &global.accelerator, result, &children)?;
+    let mut missing_walls = guard::raise(reads, &files, result, &children)?;
     let accelerators = accelerators(&global.accelerator)?;
     let (root, kind) = open(&global.host)?;
     let root = if record { root.recording() } else { root };
@@ -156,7 +167,7 @@ pub fn read_option_file(path: &Path, limit: usize) -> Result<Vec<u8>, String> {
 /// Accelerator files are short.
 const MOST_DECLARATIONS: usize = 1 << 20;
 
-fn accelerators(files: &[std::path::PathBuf]) -> Result<Vec<Declared>, CliError> {
+fn accelerators(files: &[PathBuf]) -> Result<Vec<Declared>, CliError> {
     let mut all = Vec::new();
     for file in files {
         let error = |why| CliError::OptionFile {

@@ -12,6 +12,7 @@ pub mod guard;
 pub mod host;
 pub mod output;
 pub mod redact;
+pub mod result_file;
 pub mod spelling;
 pub mod text;
 

@@ -148,6 +148,15 @@ pub fn finding_title(finding: &Finding) -> String {
     wrap(&finding.title, &head, "       ")
 }
 
+/// The word that a value of a closed list has in documents.
+pub fn word(value: impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(_) => "unknown".to_owned(),
+    }
+}
+
 /// Bytes in the unit that people use for it.
 pub fn bytes(count: u64) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];

@@ -35,7 +35,7 @@ mod scene;
 pub mod service;
 pub mod version;
 
-pub use assess::{Request, Roads, roads};
+pub use assess::{Request, Roads, SeenFault, roads};
 pub use constraint::{Accepted, ConstraintError, Constraints, Lifted, Stop};
 pub use gain::Gain;
 pub use gate::{Gate, GateCode, Passed};

@@ -6,20 +6,19 @@ use std::path::Path;
 use peerway_read::host_file::Writer;
 use peerway_read::tree::Node;
 
-use rustix::fd::AsFd as _;
-
 use crate::args::Global;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::host;
 use crate::output::Output;
 use crate::redact::Redaction;
+use crate::result_file::ResultFile;
 
 /// Runs the command.
 pub fn run(global: &Global, file: Option<&Path>, output: &mut Output) -> Result<Exit, CliError> {
     // Opened before the host is: afterwards nothing may be opened for writing.
     let result = file.map(ResultFile::create).transpose()?;
-    let looked = host::look_recording(global, result.as_ref().map(|one| one.file.as_fd()))?;
+    let looked = host::look_recording(global, result.as_ref().map(ResultFile::descriptor))?;
     let nodes = settle(looked.recording.nodes());
     let redaction = Redaction::new(&looked.snapshot);
     let mut writer = Writer::new(&format!(
@@ -100,42 +99,4 @@ fn without_dots(path: &str) -> String {
         }
     }
     format!("/{}", parts.join("/"))
-}
-
-/// A file for a result, created before anything is read and never replacing another.
-struct ResultFile {
-    path: String,
-    file: rustix::fd::OwnedFd,
-}
-
-impl ResultFile {
-    fn create(path: &Path) -> Result<Self, CliError> {
-        use rustix::fs::{Mode, OFlags};
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let name = path.display().to_string();
-        match rustix::fs::open(path, flags, mode) {
-            Ok(file) => Ok(Self { path: name, file }),
-            Err(errno) => Err(CliError::ResultFile {
-                path: name,
-                why: std::io::Error::from(errno).to_string(),
-            }),
-        }
-    }
-
-    fn write(&self, mut bytes: &[u8]) -> Result<(), CliError> {
-        while !bytes.is_empty() {
-            match rustix::io::write(&self.file, bytes) {
-                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => {
-                    return Err(CliError::ResultFile {
-                        path: self.path.clone(),
-                        why: std::io::Error::from(errno).to_string(),
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
 }

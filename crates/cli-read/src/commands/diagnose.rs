@@ -34,10 +34,7 @@ pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
 fn page(body: &Diagnose) -> String {
     let mut out = String::new();
     for assessment in &body.assessments {
-        let word = serde_json::to_value(assessment)
-            .ok()
-            .and_then(|value| value.as_str().map(str::to_owned))
-            .unwrap_or_default();
+        let word = text::word(assessment);
         out.push_str(&wrap(&format!("{word}: {}", assessment.about()), "", "  "));
     }
     out.push('\n');

@@ -90,14 +90,13 @@ fn hop_line(hop: &Hop) -> String {
     let address = hop.address.map(|address| format!(" {address}")).unwrap_or_default();
     let mut text = format!("{}{address}", hop.kind.replace('_', " "));
     if let Some(acs) = &hop.acs {
-        text.push_str(&format!(", ACS control: {acs}"));
+        text = format!("{text}, ACS control: {acs}");
     }
-    match hop.redirects {
-        Some(true) => text.push_str(" (redirects)"),
-        Some(false) | None => {}
+    if hop.redirects == Some(true) {
+        text.push_str(" (redirects)");
     }
     if !hop.note.is_empty() {
-        text.push_str(&format!(", {}", hop.note));
+        text = format!("{text}, {}", hop.note);
     }
     wrap(&text, "    ", "      ")
 }

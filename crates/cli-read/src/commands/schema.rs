@@ -9,18 +9,24 @@ use crate::output::Output;
 /// Runs the command.
 pub fn run(name: Option<&str>, output: &mut Output) -> Result<Exit, CliError> {
     let Some(name) = name else {
-        for name in document::NAMES {
+        for name in names() {
             output.line(name);
         }
         return Ok(Exit::Fine);
     };
-    let schema = document::schema(name).ok_or_else(|| CliError::NoSuchWord {
+    let known = document::schema(name).or_else(|| peerway_roads::document::schema(name));
+    let schema = known.ok_or_else(|| CliError::NoSuchWord {
         what: "document",
         word: name.to_owned(),
-        hint: format!("there are: {}", document::NAMES.join(", ")),
+        hint: format!("there are: {}", names().join(", ")),
     })?;
     let text =
         serde_json::to_string_pretty(&schema).map_err(|source| CliError::Render { source })?;
     output.line(&text);
     Ok(Exit::Fine)
+}
+
+/// Names of all documents.
+fn names() -> Vec<&'static str> {
+    document::NAMES.iter().chain(peerway_roads::document::NAMES).copied().collect()
 }
