@@ -287,6 +287,8 @@ fn prefix<'a>(before: &'a [u8], event: &mut Event<'a>) {
     let Some(before) = before.strip_suffix(b": ") else { return };
     let (head, device) = text::last_word(before);
     let (_, driver) = text::last_word(head);
+    // Another message may end right in front of the driver's name.
+    let driver = driver.rsplit(|byte| *byte == b']').next().unwrap_or(driver);
     match PciAddress::parse_prefix(device) {
         Some((address, [])) => {
             event.requester = Requester::Pci(address);

@@ -45,7 +45,7 @@ pub(crate) fn parse<'a>(front: &Front<'a>) -> Fact<'a> {
         .or_else(|| device_state(front))
         .or_else(|| security_processor(front))
         .or_else(|| gpu(front))
-        .unwrap_or(Fact::DriverSeen { device: front.device, driver: front.driver })
+        .unwrap_or(Fact::DriverSeen { device: front.device })
 }
 
 fn enumeration<'a>(front: &Front<'a>) -> Option<Fact<'a>> {
@@ -99,10 +99,10 @@ fn bar<'a>(device: PciAddress, body: &'a [u8]) -> Option<Fact<'a>> {
 }
 
 fn group<'a>(front: &Front<'a>) -> Option<Fact<'a>> {
-    let Front { device, body, driver } = *front;
+    let Front { device, body, .. } = *front;
     if let Some(rest) = body.strip_prefix(b"Adding to iommu group ") {
         let (group, _) = text::number(rest)?;
-        return Some(Fact::GroupJoined { device, driver: Some(driver), group });
+        return Some(Fact::GroupJoined { device, group });
     }
     if let Some(rest) = body.strip_prefix(b"Removing from iommu group ") {
         let (group, _) = text::number(rest)?;
@@ -202,15 +202,20 @@ fn device_state<'a>(front: &Front<'a>) -> Option<Fact<'a>> {
     } else {
         return None;
     };
-    // The driver that failed stands in the text, in front may stand another.
-    let driver = text::after(body, b"probe with driver ")
+    Some(Fact::DeviceState { what, device: Some(device) })
+}
+
+/// The driver that a line is about: the one in front, unless the probe of another failed.
+pub(crate) fn driver<'a>(front: &Front<'a>) -> &'a str {
+    front
+        .body
+        .strip_prefix(b"probe with driver ")
         .and_then(|rest| text::name(text::until(rest, |byte| byte == b' ').0))
-        .unwrap_or(driver);
-    Some(Fact::DeviceState { what, device: Some(device), driver: Some(driver) })
+        .unwrap_or(front.driver)
 }
 
 /// `nvidia: probe of 0000:01:00.0 failed with error -1` (up to 6.1).
-pub(crate) fn old_probe(message: &[u8]) -> Option<Fact<'_>> {
+pub(crate) fn old_probe(message: &[u8]) -> Option<(&str, Fact<'_>)> {
     let (driver, rest) = text::split_once(message, b": probe of ")?;
     let driver = text::name(text::last_word(driver).1)?;
     let (device, rest) = PciAddress::parse_prefix(rest)?;
@@ -218,7 +223,7 @@ pub(crate) fn old_probe(message: &[u8]) -> Option<Fact<'_>> {
         return None;
     }
     let what = DeviceState::ProbeFailed;
-    Some(Fact::DeviceState { what, device: Some(device), driver: Some(driver) })
+    Some((driver, Fact::DeviceState { what, device: Some(device) }))
 }
 
 /// Lines of the security processor's driver, `ccp`.
@@ -273,5 +278,5 @@ fn gpu<'a>(front: &Front<'a>) -> Option<Fact<'a>> {
     } else {
         return None;
     };
-    Some(Fact::Gpu { what, device: Some(device), driver, address })
+    Some(Fact::Gpu { what, device: Some(device), address })
 }

@@ -127,9 +127,7 @@ pub(crate) fn iommu(message: &[u8]) -> Option<Fact<'_>> {
     if message.starts_with(b"perf/amd_iommu: Detected AMD IOMMU") {
         return Some(Fact::Banner(Banner::AmdFound));
     }
-    // A device outside domain 0, or one with a name that is no plain word, joins a group.
-    let front = device_line::front(message)?;
-    Some(device_line::parse(&front))
+    None
 }
 
 /// Reads the message at the anchor `GART`.

@@ -3,7 +3,8 @@
 //! [`Scanner`] finds the events of every IOMMU driver (AMD-Vi, VT-d, Arm SMMU, SEV-SNP's reverse
 //! map) and the notices that bear on GPU peer-to-peer access, in every envelope that logs are
 //! carried in. A [`Sink`] takes them one by one; [`Summary`] is the sink that aggregates them in
-//! bounded memory.
+//! bounded memory, and [`hints`] draws from it what a diagnosis needs where no snapshot of the
+//! host is at hand.
 //!
 //! Pure: bytes in, values out. No I/O, no clock, no unsafe code.
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod envelope;
 pub mod event;
 #[cfg(feature = "generate")]
 pub mod generate;
+pub mod hints;
 mod host_line;
 mod message;
 pub mod notice;
@@ -39,4 +41,4 @@ pub use notice::{Fact, Notice};
 pub use rows::{AccessCounts, Hits, MAX_ROWS, Occurrence, Region, Row, Source};
 pub use scan::{Scanner, Sink};
 pub use stamp::{Stamp, WallClock};
-pub use summary::{BarFacts, Boot, DeviceFacts, DriverEvent, Report, Summary};
+pub use summary::{BarFacts, Boot, DeviceFacts, DriverEvent, Report, Seen, Summary};

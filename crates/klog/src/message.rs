@@ -42,6 +42,7 @@ impl<'a> Context<'a> {
             boot: self.boot,
             stamp: self.stamp,
             text: self.message,
+            driver: None,
             fact,
         }
     }
@@ -225,16 +226,32 @@ impl Reader {
                 host_line::dmar(message)
             }
             Family::Suppressed => host_line::suppressed(message, at),
-            Family::Nvidia => nvidia::parse(message, at),
-            Family::Sxid => nvidia::parse_sxid(message, at),
-            Family::Iommu => host_line::iommu(message),
+            Family::Nvidia => {
+                let notice = context.notice(nvidia::parse(message, at)?);
+                sink.notice(&Notice { driver: Some("nvidia"), ..notice });
+                return Some(next_message(message, at));
+            }
+            Family::Sxid => {
+                let notice = context.notice(nvidia::parse_sxid(message, at)?);
+                sink.notice(&Notice { driver: Some("nvidia-nvswitch"), ..notice });
+                return Some(message.len());
+            }
+            Family::Iommu => match host_line::iommu(message) {
+                Some(fact) => Some(fact),
+                // A device outside domain 0 joins a group.
+                None => return self.device(at, context, sink),
+            },
             Family::Encryption => host_line::encryption(message),
             Family::CommandLine if context.of_hypervisor => None,
             Family::CommandLine => host_line::command_line(message),
             Family::Version => return self.boots(context, sink),
             Family::AcsOverride => host_line::acs_override(message),
             Family::Gart => host_line::gart(message),
-            Family::Probe => device_line::old_probe(message),
+            Family::Probe => {
+                let (driver, fact) = device_line::old_probe(message)?;
+                sink.notice(&Notice { driver: Some(driver), ..context.notice(fact) });
+                return Some(message.len());
+            }
             Family::Qemu => host_line::qemu(message),
             Family::JsonTime | Family::JsonBytes => None,
         };
@@ -324,7 +341,11 @@ impl Reader {
     fn device(&mut self, at: usize, context: &Context<'_>, sink: &mut impl Sink) -> Option<usize> {
         let message = context.message;
         let (_, driver) = text::last_word(message.get(..at)?);
-        let start = at - driver.len();
+        let mut start = at - driver.len();
+        // Behind the address instead of in front of it: the message begins with the driver.
+        if device_line::front(message.get(start..)?).is_none() {
+            start = 0;
+        }
         let front = device_line::front(message.get(start..)?)?;
         if front.body.starts_with(b"AMD-Vi: ") {
             let body = message.len() - front.body.len();
@@ -335,7 +356,8 @@ impl Reader {
         if start > 0 && matches!(fact, Fact::DriverSeen { .. }) {
             return None;
         }
-        sink.notice(&context.notice(fact));
+        let driver = Some(device_line::driver(&front));
+        sink.notice(&Notice { driver, ..context.notice(fact) });
         Some(next_message(message, at))
     }
 

@@ -18,6 +18,8 @@ pub struct Notice<'a> {
     pub stamp: Stamp,
     /// The message, without its envelope.
     pub text: &'a [u8],
+    /// Driver, bus or class name in front of the device that the line is about.
+    pub driver: Option<&'a str>,
     /// What it says.
     pub fact: Fact<'a>,
 }
@@ -344,8 +346,6 @@ pub enum Fact<'a> {
     GroupJoined {
         /// The device.
         device: PciAddress,
-        /// Its driver's, or bus's, name.
-        driver: Option<&'a str>,
         /// The group.
         group: u32,
     },
@@ -431,8 +431,6 @@ pub enum Fact<'a> {
         what: DeviceState,
         /// The device.
         device: Option<PciAddress>,
-        /// Its driver.
-        driver: Option<&'a str>,
     },
     /// NVIDIA's driver is loaded.
     NvidiaDriver {
@@ -490,17 +488,13 @@ pub enum Fact<'a> {
         what: GpuError,
         /// The GPU.
         device: Option<PciAddress>,
-        /// Its driver.
-        driver: &'a str,
         /// The address in the GPU's own address space.
         address: Option<BusAddress>,
     },
-    /// A line that names a device and its native driver, and nothing else of interest.
+    /// A line that names a device and its driver, and nothing else of interest.
     DriverSeen {
         /// The device.
         device: PciAddress,
-        /// The driver.
-        driver: &'a str,
     },
     /// Records of `/dev/kmsg` are missing before this one.
     RecordsLost {

@@ -205,7 +205,7 @@ pub(crate) fn parse(message: &[u8], at: usize) -> Option<Fact<'_>> {
     if text::contains(body, b"[NV_ERR_") || text::contains(body, b"Assertion failed") {
         return Some(Fact::Nvidia { what: NvidiaState::Assertion, device, address: None });
     }
-    device.map(|device| Fact::DriverSeen { device, driver: "nvidia" })
+    device.map(|device| Fact::DriverSeen { device })
 }
 
 /// The GPU that a line names, in one of the driver's spellings.

@@ -22,14 +22,14 @@ pub(crate) fn event(line: &[u8]) -> Option<Event<'_>> {
         b'D' => vtd_fields(message.strip_prefix(b"DMAR: [DMA ")?, &mut event)?,
         b'A' => {
             let rest = message.strip_prefix(b"AMD-Vi: Event logged [IO_PAGE_FAULT device=")?;
-            let (device, rest) = address(rest)?;
+            let (device, rest) = dotted_address(rest)?;
             event.requester = Requester::Pci(device);
             amd_fields(rest.strip_prefix(b" ")?, &mut event)?;
         }
         b'a'..=b'z' => {
             let space = message.iter().take(32).position(|byte| *byte == b' ')?;
             let (driver, rest) = message.split_at_checked(space)?;
-            let (device, rest) = address(rest.get(1..)?)?;
+            let (device, rest) = dotted_address(rest.get(1..)?)?;
             let rest = rest.strip_prefix(b": AMD-Vi: Event logged [IO_PAGE_FAULT ")?;
             event.driver = Some(text::name(driver)?);
             event.requester = Requester::Pci(device);
@@ -91,7 +91,7 @@ fn stamp_end(line: &[u8], start: usize) -> Option<usize> {
 
 /// `dddd:bb:dd.f`; other widths are left to the general parsers.
 #[inline]
-fn address(input: &[u8]) -> Option<(PciAddress, &[u8])> {
+fn dotted_address(input: &[u8]) -> Option<(PciAddress, &[u8])> {
     let (head, rest) = input.split_first_chunk::<12>()?;
     let [a, b, c, d, b':', e, f, b':', g, h, b'.', i] = *head else { return None };
     if rest.first().is_some_and(u8::is_ascii_hexdigit) {
@@ -138,7 +138,7 @@ fn vtd_fields<'a>(input: &'a [u8], event: &mut Event<'a>) -> Option<()> {
     };
     event.access = Access::certain(direction);
     let rest = rest.strip_prefix(b"NO_PASID] Request device [")?;
-    let (device, rest) = short_address(rest).or_else(|| self::address(rest))?;
+    let (device, rest) = short_address(rest).or_else(|| dotted_address(rest))?;
     event.requester = Requester::Pci(device);
     let (address, _, rest) = text::hex(rest.strip_prefix(b"] fault addr 0x")?)?;
     event.address = Some(BusAddress(address));

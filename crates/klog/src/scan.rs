@@ -369,7 +369,7 @@ impl Scanner {
             let fact = Fact::RecordsLost { count: missing - 1 };
             let text = line;
             let boot = self.reader.boot();
-            sink.notice(&Notice { line: self.lines, boot, stamp, text, fact });
+            sink.notice(&Notice { line: self.lines, boot, stamp, text, driver: None, fact });
         }
         self.sequence = Some(head.sequence);
     }

@@ -71,6 +71,21 @@ pub struct WallClock {
     pub offset_minutes: Option<i16>,
 }
 
+impl WallClock {
+    /// Seconds since some fixed day, for differences within one log. Without a year, one without
+    /// a leap day is assumed, and the turn of the year is not seen.
+    pub(crate) fn seconds_of_era(&self) -> i64 {
+        // Days from the civil date, in years that begin with March (Howard Hinnant's algorithm).
+        let month = i64::from(self.month);
+        let year = i64::from(self.year.unwrap_or(2_001)) - i64::from(month <= 2);
+        let shifted_month = (month + 9) % 12;
+        let day_of_year = (153 * shifted_month + 2) / 5 + i64::from(self.day) - 1;
+        let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
+        let minutes = (days * 24 + i64::from(self.hour)) * 60 + i64::from(self.minute);
+        minutes * 60 + i64::from(self.second)
+    }
+}
+
 impl fmt::Display for WallClock {
     /// RFC 3339 where a year is known, else the syslog form (`Nov 01 16:52:04`).
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -43,9 +43,9 @@ pub struct Summary {
     devices: BTreeMap<PciAddress, DeviceFacts>,
     devices_unlisted: bool,
     boots: Vec<Boot>,
-    platform: BTreeMap<Platform, Occurrence>,
-    banners: BTreeMap<Banner, Occurrence>,
-    refusals: BTreeMap<DomainRefusal, Occurrence>,
+    platform: BTreeMap<Platform, Seen>,
+    banners: BTreeMap<Banner, Seen>,
+    refusals: BTreeMap<DomainRefusal, Seen>,
     lost: BTreeMap<Lost, u64>,
     stuck: u64,
 }
@@ -100,6 +100,50 @@ pub struct BarFacts {
     pub size: Option<u64>,
 }
 
+/// How often a line of some meaning was seen, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Seen {
+    /// How often.
+    pub count: u64,
+    /// First time.
+    pub first: Occurrence,
+    /// Last time.
+    pub last: Occurrence,
+}
+
+impl Seen {
+    fn note<K: Ord>(map: &mut BTreeMap<K, Self>, key: K, at: Occurrence) {
+        match map.get_mut(&key) {
+            Some(seen) => {
+                seen.count += 1;
+                seen.last = at;
+            }
+            None => {
+                map.insert(key, Self { count: 1, first: at.clone(), last: at });
+            }
+        }
+    }
+
+    fn append<K: Ord + Copy>(
+        map: &mut BTreeMap<K, Self>,
+        later: &BTreeMap<K, Self>,
+        shift: impl Fn(&Occurrence) -> Occurrence,
+    ) {
+        for (key, theirs) in later {
+            match map.get_mut(key) {
+                Some(seen) => {
+                    seen.count += theirs.count;
+                    seen.last = shift(&theirs.last);
+                }
+                None => {
+                    let (first, last) = (shift(&theirs.first), shift(&theirs.last));
+                    map.insert(*key, Self { count: theirs.count, first, last });
+                }
+            }
+        }
+    }
+}
+
 /// One boot within the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Boot {
@@ -148,12 +192,12 @@ pub struct Report {
     pub devices_truncated: bool,
     /// Boots within the log.
     pub boots: Vec<Boot>,
-    /// SEV, SNP, memory encryption: first time of each.
-    pub platform: BTreeMap<Platform, Occurrence>,
-    /// Boot lines of the IOMMU: first time of each.
-    pub banners: BTreeMap<Banner, Occurrence>,
-    /// Refused or changed domain types: first time of each.
-    pub domain_refusals: BTreeMap<DomainRefusal, Occurrence>,
+    /// SEV, SNP, memory encryption.
+    pub platform: BTreeMap<Platform, Seen>,
+    /// Boot lines of the IOMMU.
+    pub banners: BTreeMap<Banner, Seen>,
+    /// Refused or changed domain types.
+    pub domain_refusals: BTreeMap<DomainRefusal, Seen>,
     /// Events lost in hardware, by how.
     pub events_lost: BTreeMap<Lost, u64>,
     /// How often the IOMMU did not complete its commands.
@@ -277,15 +321,9 @@ impl Summary {
                 mine.bars.extend(&theirs.bars);
             }
         }
-        for (state, at) in &later.platform {
-            self.platform.entry(*state).or_insert_with(|| shift(at));
-        }
-        for (banner, at) in &later.banners {
-            self.banners.entry(*banner).or_insert_with(|| shift(at));
-        }
-        for (why, at) in &later.refusals {
-            self.refusals.entry(*why).or_insert_with(|| shift(at));
-        }
+        Seen::append(&mut self.platform, &later.platform, shift);
+        Seen::append(&mut self.banners, &later.banners, shift);
+        Seen::append(&mut self.refusals, &later.refusals, shift);
         for theirs in &later.boots {
             let Some(mine) = self.boot(theirs.boot.wrapping_add(boots)) else { continue };
             if theirs.release.is_some() {
@@ -401,11 +439,11 @@ impl Summary {
         let Some(device) = notice.fact.device() else { return };
         let facts = device_facts(&mut self.devices, &mut self.devices_unlisted, device);
         let Some(facts) = facts else { return };
+        if let Some(driver) = notice.driver {
+            keep_name(&mut facts.drivers, driver);
+        }
         match notice.fact {
-            Fact::GroupJoined { driver, group, .. } => {
-                facts.group = Some(group);
-                driver.into_iter().for_each(|driver| keep_name(&mut facts.drivers, driver));
-            }
+            Fact::GroupJoined { group, .. } => facts.group = Some(group),
             Fact::DeviceFound { id, class, .. } => {
                 facts.id = Some(id);
                 facts.class = Some(class);
@@ -413,16 +451,6 @@ impl Summary {
             Fact::Bar { index, state, start, size, .. } => {
                 facts.bars.insert(index, BarFacts { state, start, size });
             }
-            Fact::DriverSeen { driver, .. } | Fact::Gpu { driver, .. } => {
-                keep_name(&mut facts.drivers, driver);
-            }
-            Fact::DeviceState { driver: Some(driver), .. } => {
-                keep_name(&mut facts.drivers, driver);
-            }
-            Fact::Xid { .. }
-            | Fact::NvidiaInitFailed { .. }
-            | Fact::NvidiaInit { .. }
-            | Fact::Nvidia { .. } => keep_name(&mut facts.drivers, "nvidia"),
             _ => {}
         }
     }
@@ -484,17 +512,15 @@ impl Sink for Summary {
             Fact::RecordsLost { count } => {
                 self.records_lost = self.records_lost.saturating_add(count);
             }
-            Fact::Banner(banner) => {
-                self.banners.entry(banner).or_insert_with(at);
-            }
+            Fact::Banner(banner) => Seen::note(&mut self.banners, banner, at()),
             Fact::DomainRefused { why, device } => {
-                self.refusals.entry(why).or_insert_with(at);
+                Seen::note(&mut self.refusals, why, at());
                 if device.is_some() {
                     self.driver_event(notice);
                 }
             }
             Fact::Platform { state, device } => {
-                self.platform.entry(state).or_insert_with(at);
+                Seen::note(&mut self.platform, state, at());
                 if device.is_some() {
                     self.driver_event(notice);
                 }
