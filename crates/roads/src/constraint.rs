@@ -142,12 +142,8 @@ pub(crate) fn no_reboot(scene: &Scene<'_>) -> Option<(Origin, String)> {
             Tristate::Yes | Tristate::No => tenant.id.to_string(),
         })
         .collect();
-    (!running.is_empty()).then(|| {
-        (
-            Origin::Default,
-            format!("{} run here and would be stopped by a reboot", running.join(", ")),
-        )
-    })
+    (!running.is_empty())
+        .then(|| (Origin::Default, format!("a reboot would stop {}", running.join(", "))))
 }
 
 /// Whether SNP has to stay, and why.

@@ -183,6 +183,7 @@ impl Gate {
     }
 
     fn new(code: GateCode, passed: Passed, read: String, lifts: Option<String>) -> Self {
+        let read = if read.is_empty() { "no device of the goal".to_owned() } else { read };
         Self { code, passed, closes: true, constraint: false, read, lifts }
     }
 

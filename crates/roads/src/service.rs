@@ -136,25 +136,30 @@ impl Service {
 mod tests {
     use super::*;
 
+    /// Spelling and tenant; absent where the text is refused.
     #[track_caller]
-    fn check(text: &str, expected: Option<Option<&str>>) {
-        let seen = text.parse::<Service>().ok();
-        assert_eq!(seen.as_ref().map(ToString::to_string), expected.map(|_| text.to_owned()));
-        let tenant = seen.and_then(|service| service.tenant()).map(|tenant| tenant.to_string());
-        assert_eq!(tenant.as_deref(), expected.flatten(), "{text}");
+    fn check(text: &str, expected: Option<(&str, &str)>) {
+        let seen = text.parse::<Service>().ok().map(|service| {
+            let tenant = service.tenant().map(|tenant| tenant.to_string());
+            (service.to_string(), tenant.unwrap_or_default())
+        });
+        let expected = expected.map(|(text, tenant)| (text.to_owned(), tenant.to_owned()));
+        assert_eq!(seen, expected);
     }
 
     #[test]
     fn spellings() {
-        check("unit:sglang.service", Some(None));
-        check("pct:129", Some(Some("lxc:129")));
-        check("docker:web_1", Some(Some("container:web_1")));
-        check("qm:132", Some(Some("vm:132")));
-        check("pct:$(reboot)", None);
-        check("unit:--now", None);
-        check("unit:", None);
-        check("129", None);
-        check("qm:../1", None);
+        for (text, tenant) in [
+            ("unit:sglang.service", ""),
+            ("pct:129", "lxc:129"),
+            ("docker:web_1", "container:web_1"),
+            ("qm:132", "vm:132"),
+        ] {
+            check(text, Some((text, tenant)));
+        }
+        for text in ["pct:$(reboot)", "unit:--now", "unit:", "129", "qm:../1", "unit:a b"] {
+            check(text, None);
+        }
     }
 
     #[test]

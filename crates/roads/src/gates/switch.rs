@@ -78,7 +78,7 @@ fn list(addresses: &BTreeSet<PciAddress>) -> String {
 pub(crate) fn acs_readable(scene: &Scene<'_>) -> Gate {
     let mut unread = BTreeSet::new();
     let mut read = BTreeSet::new();
-    for pair in scene.open_pairs().filter(|pair| matches!(pair.route.turn, Turn::Bridge(_))) {
+    for pair in scene.pairs().iter().filter(|pair| matches!(pair.route.turn, Turn::Bridge(_))) {
         for port in pair.route.up.iter().chain(&pair.route.down) {
             match &port.acs {
                 Observed::Known(acs) => {

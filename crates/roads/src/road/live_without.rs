@@ -15,6 +15,8 @@ use crate::operator;
 use crate::scene::Scene;
 
 pub(super) fn road(scene: &Scene<'_>) -> Draft {
+    // A guest's jobs take the guest's environment, which the host does not write.
+    let actor = if scene.goal_is_guest() { Actor::Operator } else { Actor::Peerway };
     let mut notes = vec![
         "NCCL_P2P_DISABLE=1 covers NCCL and nothing else: custom all-reduce kernels, symmetric \
          memory and copies by the framework have switches of their own"
@@ -34,7 +36,7 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         gain: Gain::not_estimated("right results; slower than peer access"),
         notes,
         guide: operator::environment::safe(scene),
-        ..Draft::new(Actor::Peerway, vec![pairs::goal(scene)])
+        ..Draft::new(actor, vec![pairs::goal(scene)])
     }
 }
 

@@ -19,38 +19,39 @@ use proptest::sample::{Index, select};
 
 /// One GPU slot.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// Below the switch of its root bus, or on a root port of its own.
-    pub below_switch: bool,
-    pub root: u8,
-    pub driver: &'static str,
-    pub board: u16,
-    pub owner: &'static str,
-    pub second_claim: Option<&'static str>,
-    pub audio: Option<&'static str>,
+    pub(crate) below_switch: bool,
+    pub(crate) root: u8,
+    pub(crate) driver: &'static str,
+    pub(crate) board: u16,
+    pub(crate) owner: &'static str,
+    pub(crate) second_claim: Option<&'static str>,
+    pub(crate) audio: Option<&'static str>,
     /// Shares the group of the slot before it.
-    pub shares_group: bool,
-    pub domain: &'static str,
-    pub external: bool,
+    pub(crate) shares_group: bool,
+    pub(crate) domain: &'static str,
+    pub(crate) external: bool,
 }
 
 /// A host before it is built.
+#[expect(clippy::struct_excessive_bools, reason = "independent properties of a random host")]
 #[derive(Clone, Debug)]
-pub struct Recipe {
-    pub slots: Vec<Slot>,
-    pub kernel: &'static str,
-    pub amd: bool,
-    pub sme: bool,
-    pub snp: bool,
-    pub driver: &'static str,
-    pub dwords: &'static str,
-    pub lockdown: &'static str,
-    pub redirect: bool,
-    pub running: bool,
-    pub held: bool,
-    pub stranger: bool,
-    pub gap: Option<&'static str>,
-    pub override_acs: bool,
+pub(crate) struct Recipe {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) kernel: &'static str,
+    pub(crate) amd: bool,
+    pub(crate) sme: bool,
+    pub(crate) snp: bool,
+    pub(crate) driver: &'static str,
+    pub(crate) dwords: &'static str,
+    pub(crate) lockdown: &'static str,
+    pub(crate) redirect: bool,
+    pub(crate) running: bool,
+    pub(crate) held: bool,
+    pub(crate) stranger: bool,
+    pub(crate) gap: Option<&'static str>,
+    pub(crate) override_acs: bool,
 }
 
 const OWNERS: [&str; 5] = ["host", "lxc:1", "lxc:2", "vm:3", "container:abcdef"];
@@ -83,7 +84,7 @@ fn slot() -> impl Strategy<Value = Slot> {
     })
 }
 
-pub fn recipe() -> impl Strategy<Value = Recipe> {
+pub(crate) fn recipe() -> impl Strategy<Value = Recipe> {
     let kernel = select(
         &[
             "5.10.0",
@@ -112,7 +113,9 @@ pub fn recipe() -> impl Strategy<Value = Recipe> {
             // Half of the hosts have one owner for most slots, so that roads open at all.
             if host.4 {
                 let owner = slots[0].owner;
-                slots.iter_mut().for_each(|slot| slot.owner = owner);
+                for slot in &mut slots {
+                    slot.owner = owner;
+                }
             }
             Recipe {
                 slots,
@@ -134,7 +137,7 @@ pub fn recipe() -> impl Strategy<Value = Recipe> {
     )
 }
 
-pub fn constraints() -> impl Strategy<Value = Constraints> {
+pub(crate) fn constraints() -> impl Strategy<Value = Constraints> {
     let sets = (
         weighted(0.3, select(&RoadId::ALL[..])),
         vec(select(&RoadId::ALL[..]), 0..2),
@@ -316,7 +319,9 @@ fn devices(recipe: &Recipe) -> (Vec<PciDevice>, Vec<Group>) {
         }
     }
     devices.sort_by_key(|device| device.address);
-    groups.iter_mut().for_each(|group| group.devices.sort());
+    for group in &mut groups {
+        group.devices.sort();
+    }
     (devices, groups)
 }
 
@@ -406,7 +411,7 @@ fn nvidia(recipe: &Recipe, devices: &[PciDevice]) -> NvidiaDriver {
 }
 
 /// The host of a recipe.
-pub fn build(recipe: &Recipe) -> Snapshot {
+pub(crate) fn build(recipe: &Recipe) -> Snapshot {
     let (devices, groups) = devices(recipe);
     let (tenants, claims, holders) = tenants(recipe, &devices);
     let state = |on: bool| Established {
@@ -463,10 +468,10 @@ pub fn build(recipe: &Recipe) -> Snapshot {
 }
 
 /// Things that can be made unreadable, by number.
-pub const BLINDS: usize = 19;
+pub(crate) const BLINDS: usize = 19;
 
 /// Makes one thing unreadable; the device that it is about is chosen by `which`.
-pub fn blind(snapshot: &mut Snapshot, what: usize, which: Index) {
+pub(crate) fn blind(snapshot: &mut Snapshot, what: usize, which: Index) {
     fn lose<T>(seen: &mut Observed<T>) {
         *seen = Unreadable("blinded".to_owned());
     }

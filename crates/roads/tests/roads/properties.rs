@@ -1,18 +1,18 @@
 //! Properties over random hosts and constraints.
 
-mod common;
+use std::collections::{BTreeMap, BTreeSet};
 
-use std::collections::BTreeSet;
-
-use common::Host;
-use common::random::{BLINDS, Recipe, blind, build, constraints, recipe};
+use crate::host::Host;
+use crate::random::{BLINDS, Recipe, blind, build, constraints, recipe};
 use peerway_core::address::PciAddress;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::tenant::TenantId;
 use peerway_roads::road::State;
-use peerway_roads::{Constraints, Op, Passed, Plan, PlanError, RoadId};
+use peerway_roads::{Constraints, GateCode, Op, Passed, Plan, PlanError, RoadId};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
 fn host(recipe: &Recipe, constraints: &Constraints) -> Host {
     Host { constraints: constraints.clone(), ..Host::with(build(recipe)) }
@@ -47,7 +47,10 @@ fn only(snapshot: &Snapshot, address: PciAddress, tenant: &TenantId) -> bool {
 }
 
 fn untouched(snapshot: &Snapshot, plan: &Plan, constraints: &Constraints) {
-    let tenant = plan.goal.tenant.as_ref().unwrap();
+    let Some(tenant) = plan.goal.tenant.as_ref() else {
+        assert!(plan.steps.iter().all(|step| step.act.touches().is_empty()), "{plan:?}");
+        return;
+    };
     if plan.road != RoadId::LiveWithout {
         assert!(!constraints.protect.contains(tenant), "{tenant} was protected");
     }
@@ -94,7 +97,11 @@ fn untouched(snapshot: &Snapshot, plan: &Plan, constraints: &Constraints) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1024,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_plan_touches_what_is_not_the_goals(recipe in recipe(), constraints in constraints()) {
@@ -154,11 +161,17 @@ proptest! {
         let mut snapshot = host.snapshot.clone();
         blind(&mut snapshot, what, which);
         let constraints = host.constraints.clone();
-        let after = Host { constraints, ..Host::with(snapshot) }.roads();
+        let blinded = Host { constraints, ..Host::with(snapshot) };
+        // A device whose identity is lost is no GPU any more: nothing is judged for it at all.
+        let Ok(after) = peerway_roads::roads(&blinded.request()) else { return Ok(()) };
         for road in &after.roads {
             let seen = before.road(road.id).unwrap();
             for gate in &road.gates {
                 let was = seen.gates.iter().find(|one| one.code == gate.code).unwrap();
+                // Verdicts are the judge's: less knowledge may well make a pair look broken.
+                if gate.code == GateCode::BrokenPairs {
+                    continue;
+                }
                 prop_assert!(
                     gate.passed != Passed::Yes || was.passed == Passed::Yes,
                     "{}: {} passed after blinding {what}: {} (was {}: {})",
@@ -190,5 +203,22 @@ proptest! {
                 prop_assert_eq!(gate.lifts.is_some(), gate.passed != Passed::Yes, "{}", gate.code);
             }
         }
+    }
+}
+
+/// The properties above say nothing unless random hosts have plans of every kind.
+#[test]
+fn random_hosts_have_plans_of_every_kind() {
+    let mut runner = TestRunner::deterministic();
+    let mut counts: BTreeMap<RoadId, u32> = BTreeMap::new();
+    for _ in 0..4_000 {
+        let recipe = recipe().new_tree(&mut runner).unwrap().current();
+        for plan in plans(&host(&recipe, &Constraints::default())) {
+            *counts.entry(plan.road).or_default() += 1;
+        }
+    }
+    for road in [RoadId::PeerMap, RoadId::IdentityGroups, RoadId::AcsDirect, RoadId::LiveWithout] {
+        let count = counts.get(&road).copied().unwrap_or_default();
+        assert!(count >= 20, "{road}: {count} of {counts:?}");
     }
 }

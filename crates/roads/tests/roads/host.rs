@@ -1,7 +1,5 @@
 //! Simulated hosts as snapshots.
 
-pub mod random;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,23 +15,23 @@ use peerway_roads::{
 
 /// A host with everything that roads are judged from.
 #[derive(Default)]
-pub struct Host {
-    pub snapshot: Snapshot,
-    pub pairs: Vec<Pair>,
-    pub constraints: Constraints,
-    pub knowledge: Knowledge,
-    pub gains: BTreeMap<RoadId, Gain>,
-    pub in_force: BTreeMap<RoadId, Passed>,
+pub(crate) struct Host {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) constraints: Constraints,
+    pub(crate) knowledge: Knowledge,
+    pub(crate) gains: BTreeMap<RoadId, Gain>,
+    pub(crate) in_force: BTreeMap<RoadId, Passed>,
 }
 
 impl Host {
     /// One of the named simulated hosts.
-    pub fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         Self::of(name, peerway_sim::host(name).unwrap().unwrap())
     }
 
     /// A tree that stands for a host.
-    pub fn of(name: &str, tree: Tree) -> Self {
+    pub(crate) fn of(name: &str, tree: Tree) -> Self {
         let look = Look {
             host: format!("sim:{name}"),
             kind: OriginKind::Simulated,
@@ -44,12 +42,12 @@ impl Host {
     }
 
     /// A snapshot.
-    pub fn with(snapshot: Snapshot) -> Self {
+    pub(crate) fn with(snapshot: Snapshot) -> Self {
         let pairs = judge_all(&snapshot, &PairScope::default());
         Self { snapshot, pairs, ..Self::default() }
     }
 
-    pub fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         Request {
             snapshot: &self.snapshot,
             pairs: &self.pairs,
@@ -61,11 +59,11 @@ impl Host {
         }
     }
 
-    pub fn roads(&self) -> Roads {
+    pub(crate) fn roads(&self) -> Roads {
         peerway_roads::roads(&self.request()).unwrap()
     }
 
-    pub fn plan(&self, road: RoadId) -> Result<Plan, PlanError> {
+    pub(crate) fn plan(&self, road: RoadId) -> Result<Plan, PlanError> {
         peerway_roads::plan(&self.request(), road)
     }
 }

@@ -1,0 +1,8 @@
+//! Roads and plans on simulated and on random hosts.
+#![cfg(test)]
+
+mod host;
+mod plans;
+mod properties;
+mod random;
+mod table;

@@ -1,0 +1,411 @@
+//! Plans and refusals on the simulated hosts.
+
+use crate::host::Host;
+use expect_test::{Expect, expect};
+use peerway_core::observed::Observed;
+use peerway_core::snapshot::iommu::DomainType;
+use peerway_core::snapshot::tenant::TenantId;
+use peerway_roads::document;
+use peerway_roads::knowledge::OutcomeResult;
+use peerway_roads::plan::{Invalid, Phase, Step};
+use peerway_roads::road::State;
+use peerway_roads::{Outcome, Passed, Plan, PlanError, RoadId, Stop};
+
+/// One line a step.
+fn steps(plan: &Plan) -> String {
+    let line = |step: &Step| {
+        let phase = serde_json::to_value(step.phase).unwrap();
+        let back = step.inverse.as_ref().map_or("-", |inverse| inverse.word());
+        format!(
+            "{:02} {:8} {} {} [{}] -> {} | {back}\n",
+            step.number,
+            phase.as_str().unwrap(),
+            step.op,
+            step.path.as_deref().unwrap_or("-"),
+            step.expect.as_deref().map_or("?", |text| text.lines().next().unwrap_or_default()),
+            step.set,
+        )
+    };
+    plan.steps.iter().map(line).collect()
+}
+
+#[track_caller]
+fn check(host: &str, road: RoadId, expected: &Expect) {
+    let plan = Host::named(host).plan(road).unwrap();
+    plan.check().unwrap();
+    expected.assert_eq(&steps(&plan));
+}
+
+#[test]
+fn a_peer_map_of_four_gpus() {
+    check(
+        "kpro6-pve7",
+        RoadId::PeerMap,
+        &expect![[r"
+            01 prepare  write_safe_environment /run/peerway/p2p.env [?] -> peer access off | remove_environment
+            02 prepare  stop - [?] -> pct:129 stopped | start
+            03 prepare  persistence_off - [?] -> persistence of 0000:01:00.0 off | persistence_on
+            04 prepare  persistence_off - [?] -> persistence of 0000:11:00.0 off | persistence_on
+            05 prepare  persistence_off - [?] -> persistence of 0000:61:00.0 off | persistence_on
+            06 prepare  persistence_off - [?] -> persistence of 0000:71:00.0 off | persistence_on
+            07 prepare  wait - [?] -> no process holds any of 4 devices, seen twice, within 60 s | nothing
+            08 prepare  fence /dev/nvidia0 [?] -> mode 0000 | unfence
+            09 prepare  fence /dev/nvidia1 [?] -> mode 0000 | unfence
+            10 prepare  fence /dev/nvidia2 [?] -> mode 0000 | unfence
+            11 prepare  fence /dev/nvidia3 [?] -> mode 0000 | unfence
+            12 prepare  load_module - [?] -> peerway_peermap loaded | unload_module
+            13 canary   map_entry - [?] -> entry in the domain of 0000:01:00.0 for region 2 of 0000:11:00.0 at 0x34000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            14 canary   map_entry - [?] -> entry in the domain of 0000:01:00.0 for region 2 of 0000:61:00.0 at 0x20000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            15 canary   map_entry - [?] -> entry in the domain of 0000:01:00.0 for region 2 of 0000:71:00.0 at 0x30000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            16 canary   wait - [?] -> 0000:01:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            17 rest     map_entry - [?] -> entry in the domain of 0000:11:00.0 for region 2 of 0000:01:00.0 at 0x24000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            18 rest     map_entry - [?] -> entry in the domain of 0000:11:00.0 for region 2 of 0000:61:00.0 at 0x20000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            19 rest     map_entry - [?] -> entry in the domain of 0000:11:00.0 for region 2 of 0000:71:00.0 at 0x30000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            20 rest     map_entry - [?] -> entry in the domain of 0000:61:00.0 for region 2 of 0000:01:00.0 at 0x24000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            21 rest     map_entry - [?] -> entry in the domain of 0000:61:00.0 for region 2 of 0000:11:00.0 at 0x34000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            22 rest     map_entry - [?] -> entry in the domain of 0000:61:00.0 for region 2 of 0000:71:00.0 at 0x30000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            23 rest     map_entry - [?] -> entry in the domain of 0000:71:00.0 for region 2 of 0000:01:00.0 at 0x24000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            24 rest     map_entry - [?] -> entry in the domain of 0000:71:00.0 for region 2 of 0000:11:00.0 at 0x34000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            25 rest     map_entry - [?] -> entry in the domain of 0000:71:00.0 for region 2 of 0000:61:00.0 at 0x20000000000, offset 0x0, 0x2000000000 bytes | unmap_entry
+            26 rest     wait - [?] -> 0000:11:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            27 rest     wait - [?] -> 0000:61:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            28 rest     wait - [?] -> 0000:71:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            29 confirm  unfence /dev/nvidia0 [?] -> the mode found before the fence | fence
+            30 confirm  unfence /dev/nvidia1 [?] -> the mode found before the fence | fence
+            31 confirm  unfence /dev/nvidia2 [?] -> the mode found before the fence | fence
+            32 confirm  unfence /dev/nvidia3 [?] -> the mode found before the fence | fence
+            33 confirm  restore_persistence - [?] -> persistence of 0000:01:00.0 as before | persistence_off
+            34 confirm  restore_persistence - [?] -> persistence of 0000:11:00.0 as before | persistence_off
+            35 confirm  restore_persistence - [?] -> persistence of 0000:61:00.0 as before | persistence_off
+            36 confirm  restore_persistence - [?] -> persistence of 0000:71:00.0 as before | persistence_off
+            37 confirm  lift_safe_environment /run/peerway/p2p.env [# Written by Peerway: peer access is not proved on this boot.] -> NCCL_P2P_LEVEL=PHB | write_safe_environment
+            38 confirm  restart - [?] -> pct:129 running, if it ran before | stop
+        "]],
+    );
+}
+
+#[test]
+fn identity_for_four_groups() {
+    check(
+        "fsp",
+        RoadId::IdentityGroups,
+        &expect![[r"
+            01 prepare  write_safe_environment /run/peerway/p2p.env [?] -> peer access off | remove_environment
+            02 prepare  stop - [?] -> pct:129 stopped | start
+            03 prepare  persistence_off - [?] -> persistence of 0000:01:00.0 off | persistence_on
+            04 prepare  persistence_off - [?] -> persistence of 0000:11:00.0 off | persistence_on
+            05 prepare  persistence_off - [?] -> persistence of 0000:61:00.0 off | persistence_on
+            06 prepare  persistence_off - [?] -> persistence of 0000:71:00.0 off | persistence_on
+            07 prepare  wait - [?] -> no process holds any of 4 devices, seen twice, within 60 s | nothing
+            08 prepare  fence /dev/nvidia0 [?] -> mode 0000 | unfence
+            09 prepare  fence /dev/nvidia1 [?] -> mode 0000 | unfence
+            10 prepare  fence /dev/nvidia2 [?] -> mode 0000 | unfence
+            11 prepare  fence /dev/nvidia3 [?] -> mode 0000 | unfence
+            12 control  set_driver_override /sys/bus/pci/devices/0000:01:00.0/driver_override [none] -> nvidia | clear_driver_override
+            13 control  unbind /sys/bus/pci/drivers/nvidia/unbind [nvidia] -> 0000:01:00.0 | drivers_probe
+            14 control  drivers_probe /sys/bus/pci/drivers_probe [none] -> 0000:01:00.0 | unbind
+            15 control  wait - [?] -> 0000:01:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            16 control  wait - [?] -> 0000:01:00.0 has node number 0, within 10 s | nothing
+            17 control  clear_driver_override /sys/bus/pci/devices/0000:01:00.0/driver_override [nvidia] -> none | set_driver_override
+            18 canary   set_driver_override /sys/bus/pci/devices/0000:01:00.0/driver_override [none] -> nvidia | clear_driver_override
+            19 canary   unbind /sys/bus/pci/drivers/nvidia/unbind [nvidia] -> 0000:01:00.0 | drivers_probe
+            20 canary   write_group_type /sys/kernel/iommu_groups/42/type [DMA-FQ] -> identity | write_group_type
+            21 canary   wait - [?] -> the group of 0000:01:00.0 reads identity, within 10 s | nothing
+            22 canary   drivers_probe /sys/bus/pci/drivers_probe [none] -> 0000:01:00.0 | unbind
+            23 canary   wait - [?] -> 0000:01:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            24 canary   wait - [?] -> 0000:01:00.0 has node number 0, within 10 s | nothing
+            25 canary   clear_driver_override /sys/bus/pci/devices/0000:01:00.0/driver_override [nvidia] -> none | set_driver_override
+            26 rest     set_driver_override /sys/bus/pci/devices/0000:11:00.0/driver_override [none] -> nvidia | clear_driver_override
+            27 rest     unbind /sys/bus/pci/drivers/nvidia/unbind [nvidia] -> 0000:11:00.0 | drivers_probe
+            28 rest     write_group_type /sys/kernel/iommu_groups/61/type [DMA-FQ] -> identity | write_group_type
+            29 rest     wait - [?] -> the group of 0000:11:00.0 reads identity, within 10 s | nothing
+            30 rest     drivers_probe /sys/bus/pci/drivers_probe [none] -> 0000:11:00.0 | unbind
+            31 rest     wait - [?] -> 0000:11:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            32 rest     wait - [?] -> 0000:11:00.0 has node number 1, within 10 s | nothing
+            33 rest     clear_driver_override /sys/bus/pci/devices/0000:11:00.0/driver_override [nvidia] -> none | set_driver_override
+            34 rest     set_driver_override /sys/bus/pci/devices/0000:61:00.0/driver_override [none] -> nvidia | clear_driver_override
+            35 rest     unbind /sys/bus/pci/drivers/nvidia/unbind [nvidia] -> 0000:61:00.0 | drivers_probe
+            36 rest     write_group_type /sys/kernel/iommu_groups/28/type [DMA-FQ] -> identity | write_group_type
+            37 rest     wait - [?] -> the group of 0000:61:00.0 reads identity, within 10 s | nothing
+            38 rest     drivers_probe /sys/bus/pci/drivers_probe [none] -> 0000:61:00.0 | unbind
+            39 rest     wait - [?] -> 0000:61:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            40 rest     wait - [?] -> 0000:61:00.0 has node number 2, within 10 s | nothing
+            41 rest     clear_driver_override /sys/bus/pci/devices/0000:61:00.0/driver_override [nvidia] -> none | set_driver_override
+            42 rest     set_driver_override /sys/bus/pci/devices/0000:71:00.0/driver_override [none] -> nvidia | clear_driver_override
+            43 rest     unbind /sys/bus/pci/drivers/nvidia/unbind [nvidia] -> 0000:71:00.0 | drivers_probe
+            44 rest     write_group_type /sys/kernel/iommu_groups/10/type [DMA-FQ] -> identity | write_group_type
+            45 rest     wait - [?] -> the group of 0000:71:00.0 reads identity, within 10 s | nothing
+            46 rest     drivers_probe /sys/bus/pci/drivers_probe [none] -> 0000:71:00.0 | unbind
+            47 rest     wait - [?] -> 0000:71:00.0 is bound to nvidia and healthy, within 120 s | nothing
+            48 rest     wait - [?] -> 0000:71:00.0 has node number 3, within 10 s | nothing
+            49 rest     clear_driver_override /sys/bus/pci/devices/0000:71:00.0/driver_override [nvidia] -> none | set_driver_override
+            50 confirm  unfence /dev/nvidia0 [?] -> the mode found before the fence | fence
+            51 confirm  unfence /dev/nvidia1 [?] -> the mode found before the fence | fence
+            52 confirm  unfence /dev/nvidia2 [?] -> the mode found before the fence | fence
+            53 confirm  unfence /dev/nvidia3 [?] -> the mode found before the fence | fence
+            54 confirm  restore_persistence - [?] -> persistence of 0000:01:00.0 as before | persistence_off
+            55 confirm  restore_persistence - [?] -> persistence of 0000:11:00.0 as before | persistence_off
+            56 confirm  restore_persistence - [?] -> persistence of 0000:61:00.0 as before | persistence_off
+            57 confirm  restore_persistence - [?] -> persistence of 0000:71:00.0 as before | persistence_off
+            58 confirm  lift_safe_environment /run/peerway/p2p.env [# Written by Peerway: peer access is not proved on this boot.] -> NCCL_P2P_LEVEL=PHB | write_safe_environment
+            59 confirm  restart - [?] -> pct:129 running, if it ran before | stop
+        "]],
+    );
+}
+
+#[test]
+fn living_without() {
+    check(
+        "kpro6",
+        RoadId::LiveWithout,
+        &expect![[r"
+            01 prepare  write_safe_environment /run/peerway/p2p.env [?] -> peer access off | remove_environment
+        "]],
+    );
+}
+
+#[track_caller]
+fn refused(host: &Host, road: RoadId, expected: &Expect) {
+    match host.plan(road) {
+        Err(PlanError::Refused(refusal)) => {
+            let gates: Vec<String> =
+                refusal.gates.iter().map(|gate| format!("{}={}", gate.code, gate.passed)).collect();
+            expected.assert_eq(&format!(
+                "{}, {}: {}\n",
+                refusal.state,
+                refusal.reason,
+                gates.join(" ")
+            ));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn closed_roads_are_refused_with_their_reasons() {
+    let host = Host::named("kpro6");
+    refused(
+        &host,
+        RoadId::IdentityGroups,
+        &expect![[r"
+        closed, the road is closed on this host: snp-identity=no known-failure=no
+    "]],
+    );
+    refused(
+        &host,
+        RoadId::PeerMap,
+        &expect![[r"
+        closed, the road is closed on this host: sme-mmio=no p2p-mechanism=no
+    "]],
+    );
+    refused(
+        &host,
+        RoadId::BootPassthrough,
+        &expect![[r"
+        closed, the road is closed on this host: reboot=no keep-snp=no
+    "]],
+    );
+    refused(
+        &host,
+        RoadId::AcsDirect,
+        &expect![[r"
+        closed, the road is closed on this host: common-switch=no acs-readable=no one-tenant=no
+    "]],
+    );
+    refused(
+        &Host::named("kpro6-pve7"),
+        RoadId::MappingDriver,
+        &expect![[r"
+        open, the operator walks this road: 
+    "]],
+    );
+}
+
+#[test]
+fn a_failed_transaction_closes_its_road() {
+    let mut host = Host::named("fsp");
+    assert_eq!(host.roads().road(RoadId::IdentityGroups).unwrap().state, State::Open);
+    let mut outcome = Outcome {
+        road: RoadId::IdentityGroups,
+        board: Some("10de:2bb5".parse().unwrap()),
+        driver: "580.95.05".to_owned(),
+        kernel: "6.14.11-5-bpo12-pve".to_owned(),
+        result: OutcomeResult::Failed,
+        reason: "the security processor failed at its boot command".to_owned(),
+    };
+    host.knowledge.remember([outcome.clone()]);
+    refused(
+        &host,
+        RoadId::IdentityGroups,
+        &expect![[r"
+        closed, the road is closed on this host: known-failure=no
+    "]],
+    );
+    // Another driver is another question.
+    "590.48.01".clone_into(&mut outcome.driver);
+    let mut host = Host::named("fsp");
+    host.knowledge.remember([outcome]);
+    assert_eq!(host.roads().road(RoadId::IdentityGroups).unwrap().state, State::Open);
+}
+
+#[test]
+fn what_was_asked_for_comes_first_and_excluded_roads_stay_listed() {
+    let mut host = Host::named("kpro6-pve7");
+    host.constraints.asked = Some(RoadId::IdentityGroups);
+    host.constraints.exclude = [RoadId::PeerMap].into();
+    let roads = host.roads();
+    assert_eq!(roads.roads[0].id, RoadId::IdentityGroups);
+    assert_eq!(roads.road(RoadId::PeerMap).unwrap().state, State::Closed);
+    let held: Vec<String> = roads
+        .constraints
+        .iter()
+        .map(|one| format!("{} = {}: {}", one.name, one.value, one.reason))
+        .collect();
+    expect![[r"
+        goal = lxc:129: 0000:01:00.0 0000:11:00.0 0000:61:00.0 0000:71:00.0: the tenant with the most broken pairs (12)
+        protect = host, vm:132: no step may touch what they hold or claim
+        no-reboot = no reboot: a reboot would stop vm:132
+        keep-snp = SNP stays on: vm:132 needs it: its memory is encrypted
+        exclude = peer-map: excluded by the operator"]]
+    .assert_eq(&held.join("\n"));
+    let order: Vec<&str> = roads.roads.iter().map(|road| road.id.word()).collect();
+    expect![[r"
+        identity-groups mapping-driver elsewhere live-without peer-map acs-direct vfio-guest boot-passthrough driver-policy"]]
+    .assert_eq(&order.join(" "));
+}
+
+#[test]
+fn a_protected_goal_is_not_touched() {
+    let mut host = Host::named("kpro6-pve7");
+    host.constraints.protect = [TenantId("lxc:129".to_owned())].into();
+    refused(
+        &host,
+        RoadId::PeerMap,
+        &expect![[r"
+        closed, the road is closed on this host: protected=no
+    "]],
+    );
+}
+
+#[test]
+fn constraints_that_name_nothing_are_wrong_use() {
+    let mut host = Host::named("kpro6");
+    host.constraints.tenant = Some(TenantId("lxc:7".to_owned()));
+    let text = peerway_roads::roads(&host.request()).unwrap_err().to_string();
+    expect!["there is no tenant lxc:7 on this host; there are: host, lxc:129, vm:132"]
+        .assert_eq(&text);
+    let mut host = Host::named("kpro6");
+    host.constraints.stop = Stop::Named(vec!["qm:132".parse().unwrap()]);
+    let text = peerway_roads::roads(&host.request()).unwrap_err().to_string();
+    expect!["stopping qm:132 would stop vm:132, which is not the goal: it is protected"]
+        .assert_eq(&text);
+    let mut host = Host::named("kpro6");
+    host.constraints.tenant = Some(TenantId("lxc:129".to_owned()));
+    host.constraints.devices = ["0000:81:00.0".parse().unwrap()].into();
+    let text = peerway_roads::roads(&host.request()).unwrap_err().to_string();
+    expect!["0000:81:00.0 belongs to vm:132 and not to lxc:129; name devices of one tenant"]
+        .assert_eq(&text);
+}
+
+#[test]
+fn a_stale_plan_says_where_the_host_differs() {
+    let mut host = Host::named("fsp");
+    let plan = host.plan(RoadId::IdentityGroups).unwrap();
+    assert_eq!(plan.differences(&host.snapshot), vec![]);
+    // The goal's processes end, as they should before the plan is carried out.
+    host.snapshot.holders = Observed::Known(Vec::new());
+    host.snapshot.claims.retain(|claim| !claim.source.starts_with("process"));
+    assert_eq!(plan.differences(&host.snapshot), vec![]);
+    for (id, group) in host.snapshot.groups.iter_mut().map(|group| (group.id, group)) {
+        if [10, 28, 42, 61].contains(&id) {
+            group.domain = Observed::Known(DomainType::Identity);
+        }
+    }
+    assert_eq!(plan.differences(&host.snapshot).len(), 4);
+    assert_eq!(plan.differences_after(&host.snapshot), vec![]);
+}
+
+#[test]
+fn a_changed_plan_is_not_carried_out() {
+    let plan = Host::named("fsp").plan(RoadId::IdentityGroups).unwrap();
+    let mut changed = plan.clone();
+    changed.steps.truncate(3);
+    assert!(matches!(changed.check(), Err(Invalid::Digest { .. })));
+    let mut other = plan.clone();
+    other.schema += 1;
+    assert!(matches!(other.check(), Err(Invalid::Schema { .. })));
+    let again = Host::named("fsp").plan(RoadId::IdentityGroups).unwrap();
+    assert_eq!(again.digest, plan.digest);
+}
+
+#[test]
+fn the_canary_goes_first_and_only_confirmation_lifts() {
+    for (host, road) in [("fsp", RoadId::IdentityGroups), ("kpro6-pve7", RoadId::PeerMap)] {
+        let plan = Host::named(host).plan(road).unwrap();
+        assert!(plan.steps.is_sorted_by_key(|step| step.phase), "{road}");
+        assert!(plan.canary.is_some());
+        let lifts = plan.steps.iter().filter(|step| step.op == "lift_safe_environment");
+        assert!(
+            lifts.clone().count() == 1 && lifts.clone().all(|step| step.phase == Phase::Confirm)
+        );
+        assert_eq!(plan.steps[0].op, "write_safe_environment");
+    }
+}
+
+#[test]
+fn all_four_assumptions_of_a_trial_are_written_down() {
+    let plan = Host::named("fsp").plan(RoadId::IdentityGroups).unwrap();
+    let texts: Vec<String> =
+        plan.assumptions.iter().map(|one| format!("{} ({})", one.text, one.result)).collect();
+    expect![[r"
+        the type file of each group accepts the write of identity (unknown)
+        the groups are independent: a change of one leaves every other as it is (unknown)
+        host, vm:132 stay unaffected (unknown)
+        a GPU survives unbind and rebind (unknown)
+        a GPU boots under an identity domain (its security processor fetches firmware by DMA) (unknown)
+        each GPU gets its node number back (yes)"]].assert_eq(&texts.join("\n"));
+    assert!(plan.assumptions.iter().all(|one| !one.checked_by.is_empty()));
+    assert!(plan.protects.iter().any(|one| one.tenant.0 == "vm:132" && one.groups.len() == 4));
+}
+
+#[test]
+fn documents_hold_their_schemas() {
+    for name in ["kpro6", "kpro6-pve7", "kpro6-pve7-mailbox", "fsp"] {
+        let host = Host::named(name);
+        let head = peerway_core::document::Head {
+            schema: "peerway/roads/1".to_owned(),
+            tool_version: "0".to_owned(),
+            host: name.to_owned(),
+            generated_at: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let body = document::Roads::from(host.roads());
+        let roads = peerway_core::document::Document { head: head.clone(), body };
+        holds("roads", &serde_json::to_value(&roads).unwrap());
+        for road in RoadId::ALL {
+            let body = match host.plan(road) {
+                Ok(plan) => document::Plan::from(plan),
+                Err(PlanError::Refused(refusal)) => document::Plan::from(*refusal),
+                Err(error) => panic!("{error}"),
+            };
+            let plan = peerway_core::document::Document { head: head.clone(), body };
+            holds("plan", &serde_json::to_value(&plan).unwrap());
+        }
+    }
+    assert!(document::NAMES.iter().all(|name| document::schema(name).is_some()));
+}
+
+#[track_caller]
+fn holds(name: &str, value: &serde_json::Value) {
+    let schema = serde_json::to_value(document::schema(name).unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator.iter_errors(value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{name}: {errors:?}");
+}
+
+#[test]
+fn gates_that_are_shown_do_not_decide() {
+    let roads = Host::named("kpro6-pve7").roads();
+    let road = roads.road(RoadId::PeerMap).unwrap();
+    let shown = road.gates.iter().find(|gate| gate.code.word() == "rmp-mmio").unwrap();
+    assert_eq!((shown.passed, shown.closes, road.state), (Passed::Unknown, false, State::Open));
+}
