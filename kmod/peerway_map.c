@@ -194,7 +194,7 @@ static void drop(struct entry *entry)
 static int check_device(struct pci_dev *pdev)
 {
 	struct iommu_group *group;
-	bool claimed;
+	bool owned;
 
 	if (pdev->hdr_type != PCI_HEADER_TYPE_NORMAL)
 		return outcome(-EPROTOTYPE, "not-an-endpoint",
@@ -209,11 +209,15 @@ static int check_device(struct pci_dev *pdev)
 	if (!group)
 		return outcome(-ENXIO, "no-group",
 			       "the device is in no IOMMU group: nothing translates for it");
-	claimed = iommu_group_dma_owner_claimed(group);
+	/*
+	 * A bound driver that uses the DMA API owns its group, which keeps user
+	 * space from it and the group's domain alive. Ours rests on that.
+	 */
+	owned = iommu_group_dma_owner_claimed(group);
 	iommu_group_put(group);
-	if (claimed)
-		return outcome(-EBUSY, "user-space-owned",
-			       "user space or a guest owns the device's IOMMU group");
+	if (!owned)
+		return outcome(-EBUSY, "not-owned",
+			       "the driver does not own the device's IOMMU group");
 	return 0;
 }
 
@@ -748,6 +752,8 @@ static int map_open(struct inode *inode, struct file *file)
 	session = kzalloc(sizeof(*session), GFP_KERNEL);
 	if (!session)
 		return -ENOMEM;
+	/* The misc device left itself there; a sequence file wants it empty. */
+	file->private_data = NULL;
 	error = single_open(file, map_show, session);
 	if (error)
 		kfree(session);

@@ -7,6 +7,7 @@ pub mod facts;
 mod guest;
 mod initramfs;
 pub mod kernel;
+pub mod kmod;
 pub mod machine;
 pub mod paths;
 mod process;
@@ -60,6 +61,12 @@ enum Command {
         #[arg(long, value_parser = Series::named)]
         kernel: Vec<Series>,
     },
+    /// Build the peer-map module, prove it on a kernel, and write docs/lab/peer-map-SERIES.md
+    Kmod {
+        /// Series of the kernel: 6.1, 6.12 or 7.x
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+    },
     /// Boot a machine, run one command in its shell, and print what came of it
     Shell {
         /// Name of the machine
@@ -100,6 +107,7 @@ fn run(command: Command) -> Result<()> {
         Command::Run { scenario, kernel } => run_one(scenario, kernel),
         Command::Facts { kernel } => or_all(kernel).into_iter().try_for_each(facts::write),
         Command::Machines => machines(),
+        Command::Kmod { kernel } => kmod::write(kernel),
         Command::Shell { machine, kernel, program, command } => {
             shell(&machine, kernel, &program, &command)
         }

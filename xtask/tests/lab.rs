@@ -3,9 +3,9 @@
 
 #![expect(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "this file is a test")]
 
-use xtask::lab::facts;
-use xtask::lab::kernel::SERIES;
-use xtask::lab::scenario;
+use xtask::lab::kernel::{SERIES, Series};
+use xtask::lab::scenario::{self, peer_map};
+use xtask::lab::{facts, kmod};
 
 fn check(name: &str) {
     let scenario = scenario::named(name).unwrap();
@@ -51,4 +51,12 @@ fn other_paths_and_settings_do_what_is_expected() {
 #[test]
 fn devices_beside_the_accelerators_go_on_working() {
     check("sides");
+}
+
+#[test]
+fn the_peer_map_does_what_it_says_and_leaves_nothing_behind() {
+    let kernel = Series::named("6.12").unwrap().fetch(false).unwrap();
+    let modules = kmod::build(&kernel).unwrap();
+    let facts = peer_map::prove(&kernel, &modules).unwrap();
+    assert_eq!(facts.differences(), &[] as &[String], "{}", facts.text());
 }

@@ -103,6 +103,14 @@ impl PrivateApt {
     }
 }
 
+/// Address of the Debian archive that this machine already uses.
+///
+/// # Errors
+/// Where it uses none.
+pub(super) fn mirror() -> Result<String> {
+    Ok(Mirrors::of_this_machine()?.main)
+}
+
 /// Base addresses of the Debian archives that this machine already uses.
 struct Mirrors {
     main: String,

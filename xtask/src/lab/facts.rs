@@ -122,7 +122,8 @@ fn header(kernel: &Kernel) -> Result<String> {
     Ok(text)
 }
 
-fn digest(file: &std::path::Path) -> Result<String> {
+/// SHA-256 of a file.
+pub(super) fn digest(file: &std::path::Path) -> Result<String> {
     let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let digest = Sha256::digest(content);
     let hexadecimal: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();

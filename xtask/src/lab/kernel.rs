@@ -19,7 +19,8 @@ pub struct Series {
     pub name: &'static str,
     /// Beginning of the release, after which a dot follows.
     prefix: &'static str,
-    suites: &'static [&'static str],
+    /// Where its packages are; the first names the Debian release whose compiler built it.
+    pub(super) suites: &'static [&'static str],
 }
 
 /// Every series of the matrix, oldest first.

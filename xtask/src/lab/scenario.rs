@@ -15,6 +15,7 @@ use super::script;
 mod identity;
 mod inventory;
 mod pairs;
+pub mod peer_map;
 mod routes;
 mod sides;
 mod type_rules;

@@ -19,7 +19,15 @@ const TOOLS: [(&str, &str); 4] = [
 /// # Errors
 /// Gives the one command that installs them, where this process may not.
 pub(super) fn ensure() -> Result<()> {
-    let missing: Vec<&str> = TOOLS
+    ensure_each(&TOOLS)
+}
+
+/// The same for some programs, each with its package.
+///
+/// # Errors
+/// As [`ensure`].
+pub(super) fn ensure_each(tools: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = tools
         .iter()
         .filter(|(program, _)| process::find(program).is_none())
         .map(|(_, package)| *package)

@@ -1,0 +1,269 @@
+//! The peer-map module (`kmod/`) and the lab's own two (`lab/kmod-test/`): built for a kernel of the
+//! matrix with Debian's headers and the compiler of the Debian release that built that kernel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+
+use super::apt::{self, PrivateApt};
+use super::facts::{self, Facts};
+use super::kernel::{Kernel, Series};
+use super::scenario::peer_map;
+use super::{paths, process, tools};
+
+/// The modules, and the directory of the repository that each is built in.
+const MODULES: [(&str, &str); 3] =
+    [("peerway_map", "kmod"), ("lab_walk", "lab/kmod-test"), ("lab_dma", "lab/kmod-test")];
+/// Endings of the files that a build needs.
+const SOURCES: [&str; 3] = ["c", "h", "Kbuild"];
+
+/// Modules that were built.
+#[derive(Debug)]
+pub struct Modules {
+    /// Name and file, in the order in which they are loaded.
+    pub files: Vec<(String, PathBuf)>,
+}
+
+/// Builds them for a kernel.
+///
+/// # Errors
+/// Where the headers cannot be had, or what the compiler said.
+pub fn build(kernel: &Kernel) -> Result<Modules> {
+    let series = Series::named(&kernel.series)?;
+    let release = series.suites.first().context("a series without a suite")?;
+    let release = release.split('-').next().unwrap_or(release);
+    let place = Place::of(series, release)?;
+    let compiler = place.headers(kernel, series)?;
+    place.ensure_compiler(&compiler)?;
+    let mut files = Vec::new();
+    for (name, sources) in MODULES {
+        let directory = format!("build/{}", sources.replace('/', "-"));
+        place.copy_sources(&paths::repository().join(sources), &directory)?;
+        place.make(kernel, &directory)?;
+        let file = place.root.join(&directory).join(format!("{name}.ko"));
+        if !file.is_file() {
+            bail!("the build made no {}", file.display());
+        }
+        files.push((name.to_owned(), file));
+    }
+    Ok(Modules { files })
+}
+
+/// Where a kernel's headers lie and its modules are built.
+#[derive(Debug)]
+struct Place {
+    /// The headers' packages are unpacked below it; a whole system where `release` is set.
+    root: PathBuf,
+    /// The Debian release of that system, which is not this machine's.
+    release: Option<String>,
+}
+
+impl Place {
+    /// On this machine where it is of the right Debian release, else in a system of that release.
+    fn of(series: Series, release: &str) -> Result<Self> {
+        let kmod = paths::cache().join("kmod");
+        let here = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        if here.lines().any(|line| line == format!("VERSION_CODENAME={release}")) {
+            return Ok(Self { root: kmod.join(series.name), release: None });
+        }
+        let place = Self { root: kmod.join(release), release: Some(release.to_owned()) };
+        place.ensure_system(release)?;
+        Ok(place)
+    }
+
+    fn ensure_system(&self, release: &str) -> Result<()> {
+        let ready = self.root.join("build");
+        if ready.is_dir() {
+            return Ok(());
+        }
+        tools::ensure_each(&[("debootstrap", "debootstrap")])?;
+        eprintln!("lab: making a system of Debian {release} for its compiler");
+        if self.root.is_dir() {
+            fs::remove_dir_all(&self.root)?;
+        }
+        fs::create_dir_all(&self.root)?;
+        let mirror = apt::mirror()?;
+        process::output(
+            Command::new("debootstrap")
+                .args(["--variant=minbase", "--include=make,libelf1t64,xz-utils", release])
+                .arg(&self.root)
+                .arg(mirror),
+        )
+        .with_context(|| {
+            format!("cannot make a system of Debian {release}; this needs root and debootstrap")
+        })?;
+        // Made last: it says that all else is there.
+        fs::create_dir(&ready).with_context(|| format!("cannot create {}", ready.display()))
+    }
+
+    fn headers_of(&self, kernel: &Kernel) -> PathBuf {
+        self.root.join("usr/src").join(format!("linux-headers-{}", kernel.release))
+    }
+
+    /// Fetches the headers if they are not here, and gives the name of the compiler that they want.
+    fn headers(&self, kernel: &Kernel, series: Series) -> Result<String> {
+        let headers = self.headers_of(kernel);
+        let variables = headers.join(".kernelvariables");
+        if !headers.join("Makefile.ready").is_file() {
+            let package = format!("linux-headers-{}", kernel.release);
+            eprintln!("lab: fetching {package}");
+            let apt = PrivateApt::open(series.name, series.suites)?;
+            let depends = apt.depends(&package).with_context(|| {
+                format!(
+                    "the archive has no {package}; run: cargo xtask lab fetch --refresh --kernel {}",
+                    series.name
+                )
+            })?;
+            let wanted = ["linux-headers-", "linux-kbuild-"];
+            let mut packages: Vec<String> = depends
+                .into_iter()
+                .filter(|name| wanted.iter().any(|start| name.starts_with(start)))
+                .collect();
+            packages.push(package);
+            apt.unpack(&packages, &self.root)?;
+            if self.release.is_none() {
+                self.relocate(&headers)?;
+            }
+            fs::write(headers.join("Makefile.ready"), "")?;
+        }
+        let text = fs::read_to_string(&variables)
+            .with_context(|| format!("cannot read {}", variables.display()))?;
+        let compiler = text.split_whitespace().find_map(|word| {
+            word.strip_prefix("$(CROSS_COMPILE)").filter(|w| w.starts_with("gcc-"))
+        });
+        Ok(compiler
+            .with_context(|| format!("{} names no compiler", variables.display()))?
+            .to_owned())
+    }
+
+    /// The headers' makefile includes another package's by its installed path.
+    fn relocate(&self, headers: &Path) -> Result<()> {
+        let makefile = headers.join("Makefile");
+        let text = fs::read_to_string(&makefile)
+            .with_context(|| format!("cannot read {}", makefile.display()))?;
+        let base = format!("{}/", self.root.join("usr/src").display());
+        fs::write(&makefile, text.replace("/usr/src/", &base))?;
+        Ok(())
+    }
+
+    fn ensure_compiler(&self, compiler: &str) -> Result<()> {
+        if self.release.is_none() {
+            return tools::ensure_each(&[
+                (compiler, compiler),
+                ("x86_64-linux-gnu-ld", "binutils-x86-64-linux-gnu"),
+                ("make", "make"),
+            ]);
+        }
+        if self.root.join("usr/bin").join(compiler).exists() {
+            return Ok(());
+        }
+        let install = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends"];
+        process::output(
+            Command::new("chroot")
+                .arg(&self.root)
+                .args(install)
+                .arg(compiler)
+                .env("DEBIAN_FRONTEND", "noninteractive"),
+        )?;
+        Ok(())
+    }
+
+    /// Copies what changed, so that only that is built again.
+    fn copy_sources(&self, from: &Path, directory: &str) -> Result<()> {
+        let into = self.root.join(directory);
+        fs::create_dir_all(&into).with_context(|| format!("cannot create {}", into.display()))?;
+        let entries =
+            fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))?;
+        for entry in entries {
+            let source = entry?.path();
+            let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let ending = name.rsplit('.').next().unwrap_or_default();
+            if !SOURCES.contains(&ending) {
+                continue;
+            }
+            let content = fs::read(&source)?;
+            let target = into.join(&name);
+            if fs::read(&target).ok().as_ref() != Some(&content) {
+                fs::write(&target, content)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&self, kernel: &Kernel, directory: &str) -> Result<()> {
+        let headers = format!("usr/src/linux-headers-{}", kernel.release);
+        let mut command = match &self.release {
+            None => {
+                let mut command = Command::new("make");
+                command.arg("-C").arg(self.root.join(&headers));
+                command.arg(format!("M={}", self.root.join(directory).display()));
+                command
+            }
+            Some(_) => {
+                // The kernel's object tool reads /proc; the mount ends with the command.
+                let script = "mount -t proc proc \"$1/proc\" && exec chroot \"$@\"";
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-ec", script, "sh"]).arg(&self.root);
+                command.args(["make", "-C", &format!("/{headers}"), &format!("M=/{directory}")]);
+                command
+            }
+        };
+        // Type information is not needed, and the tool that makes it may be missing.
+        process::output(command.args(["PAHOLE=true", "W=1", "KCFLAGS=-Werror", "modules"]))?;
+        Ok(())
+    }
+}
+
+/// Builds, proves, and writes `docs/lab/peer-map-SERIES.md`.
+///
+/// # Errors
+/// Where anything could not be done, or was not as expected; the file is written only if all was.
+pub(super) fn write(series: Series) -> Result<()> {
+    let kernel = series.fetched()?;
+    let modules = build(&kernel)?;
+    let facts = peer_map::prove(&kernel, &modules)?;
+    print!("{}", facts.text());
+    if !facts.differences().is_empty() {
+        bail!(
+            "{} differs from what is expected:\n  {}",
+            kernel.release,
+            facts.differences().join("\n  ")
+        );
+    }
+    let name = format!("peer-map-{}.md", series.name);
+    let file = paths::repository().join("docs").join("lab").join(name);
+    let text = format!("{}{}", header(&kernel, &modules)?, facts.text());
+    fs::write(&file, format!("{}\n", text.trim_end()))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+fn header(kernel: &Kernel, modules: &Modules) -> Result<String> {
+    let mut facts = Facts::default();
+    let mut rows = vec![
+        vec!["kernel".to_owned(), format!("{} ({})", kernel.release, kernel.package)],
+        vec!["emulator".to_owned(), tools::qemu_version()?],
+        vec!["date".to_owned(), Timestamp::now().strftime("%Y-%m-%d").to_string()],
+    ];
+    for source in ["kmod/peerway_map.c", "lab/kmod-test/lab_walk.c", "lab/kmod-test/lab_dma.c"] {
+        rows.push(vec![
+            format!("SHA-256 of `{source}`"),
+            facts::digest(&paths::repository().join(source))?,
+        ]);
+    }
+    for (name, file) in &modules.files {
+        rows.push(vec![format!("SHA-256 of `{name}.ko`"), facts::digest(file)?]);
+    }
+    facts.table(&["what ran", ""], &rows);
+    Ok(format!(
+        "# What the peer-map module did on kernel {}\n\n\
+         Generated by `cargo xtask lab kmod --kernel {}`; do not edit.\n\n{}",
+        kernel.release,
+        kernel.series,
+        facts.text()
+    ))
+}
