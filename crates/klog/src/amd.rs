@@ -7,6 +7,7 @@ use crate::event::{Access, Direction, Event, Iommu, Kind, Requester, amd_flags};
 use crate::text;
 
 /// What an AMD line holds.
+#[expect(clippy::large_enum_variant, reason = "lives on the stack for the length of one line")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Amd<'a> {
     /// A whole event (or all that is left of it), and how far into the message it reaches.

@@ -64,7 +64,7 @@ fn enumeration<'a>(front: &Front<'a>) -> Option<Fact<'a>> {
 
 /// `BAR 1 [mem 0x…-0x… 64bit pref]: assigned`, `BAR 1: no space for [mem size 0x…]`,
 /// `reg 0x14: [mem 0x…-0x…]`. Virtual functions' BARs and bridge windows are no BARs of a device.
-fn bar<'a>(device: PciAddress, body: &'a [u8]) -> Option<Fact<'a>> {
+fn bar(device: PciAddress, body: &[u8]) -> Option<Fact<'_>> {
     let (index, rest) = if let Some(rest) = body.strip_prefix(b"BAR ") {
         text::number::<u64>(rest)?
     } else {

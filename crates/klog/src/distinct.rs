@@ -266,7 +266,7 @@ mod tests {
         for value in 0..count {
             set.insert(value << 12, &mut budget);
             set.insert(value << 12, &mut budget);
-            set.insert(value / 2 << 12, &mut budget);
+            set.insert((value / 2) << 12, &mut budget);
         }
         set
     }

@@ -14,7 +14,7 @@ mod envelope;
 pub use dialect::{Dialect, Expected, Spec};
 pub use envelope::{Clock, Envelope};
 
-/// A stream of numbers that follows from its seed (SplitMix64).
+/// A stream of numbers that follows from its seed (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -89,6 +89,9 @@ impl Recipe {
     }
 }
 
+/// Addresses by requester.
+pub type Addresses = BTreeMap<Option<PciAddress>, BTreeSet<u64>>;
+
 /// What a generated log holds, to compare a scan with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
@@ -101,7 +104,7 @@ pub struct Truth {
     /// Events by requester; `None` for those that name none.
     pub by_requester: BTreeMap<Option<PciAddress>, u64>,
     /// Distinct addresses by requester.
-    pub addresses: BTreeMap<Option<PciAddress>, BTreeSet<u64>>,
+    pub addresses: Addresses,
 }
 
 /// Writes a log, record by record.

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use crate::amd::{self, Amd};
 use crate::anchors::{Anchors, Family, Hit};
-use crate::assemble::{Assembler, Place};
+use crate::assemble::Assembler;
 use crate::envelope;
 use crate::event::{Event, Iommu, Kind, When};
+use crate::held::Place;
 use crate::notice::{Fact, Notice};
 use crate::scan::Sink;
 use crate::stamp::Stamp;

@@ -92,21 +92,20 @@ fn stamp_end(line: &[u8], start: usize) -> Option<usize> {
 /// `dddd:bb:dd.f`; other widths are left to the general parsers.
 #[inline]
 fn dotted_address(input: &[u8]) -> Option<(PciAddress, &[u8])> {
-    let (head, rest) = input.split_first_chunk::<12>()?;
-    let [a, b, c, d, b':', e, f, b':', g, h, b'.', i] = *head else { return None };
+    let (domain, rest) = input.split_first_chunk::<4>()?;
+    let [high @ .., _, _] = domain;
+    let [_, _, low @ ..] = domain;
+    let (found, rest) = short_address(rest.strip_prefix(b":")?)?;
     if rest.first().is_some_and(u8::is_ascii_hexdigit) {
         return None;
     }
-    let domain = pair(a, b)? << 8 | pair(c, d)?;
-    let bus = u8::try_from(pair(e, f)?).ok()?;
-    let device = u8::try_from(pair(g, h)?).ok()?;
-    let found = PciAddress::new(domain, bus, device, text::nibble(i)?)?;
-    Some((found, rest))
+    let domain = u32::from(pair(*high)?) << 8 | u32::from(pair(*low)?);
+    Some((PciAddress::new(domain, found.bus(), found.device(), found.function())?, rest))
 }
 
 #[inline]
-fn pair(high: u8, low: u8) -> Option<u32> {
-    Some(u32::from(text::nibble(high)?) << 4 | u32::from(text::nibble(low)?))
+fn pair([high, low]: [u8; 2]) -> Option<u8> {
+    Some(text::nibble(high)? << 4 | text::nibble(low)?)
 }
 
 /// `domain=0x0018 address=0x24000000000 flags=0x0020]` and the end of the line.
@@ -155,9 +154,8 @@ fn vtd_fields<'a>(input: &'a [u8], event: &mut Event<'a>) -> Option<()> {
 /// `bb:dd.f]`.
 #[inline]
 fn short_address(input: &[u8]) -> Option<(PciAddress, &[u8])> {
-    let (head, rest) = input.split_first_chunk::<7>()?;
-    let [a, b, b':', c, d, b'.', e] = *head else { return None };
-    let bus = u8::try_from(pair(a, b)?).ok()?;
-    let device = u8::try_from(pair(c, d)?).ok()?;
-    Some((PciAddress::new(0, bus, device, text::nibble(e)?)?, rest))
+    let (bus, rest) = input.split_first_chunk::<2>()?;
+    let (device, rest) = rest.strip_prefix(b":")?.split_first_chunk::<2>()?;
+    let (function, rest) = rest.strip_prefix(b".")?.split_first()?;
+    Some((PciAddress::new(0, pair(*bus)?, pair(*device)?, text::nibble(*function)?)?, rest))
 }

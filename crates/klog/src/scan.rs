@@ -1,14 +1,15 @@
 //! The scanner: bytes in, events and notices out.
 
 use crate::anchors::Hit;
-use crate::assemble::Place;
-use crate::clean::{self, Token, Value};
+use crate::clean;
 use crate::envelope;
 use crate::event::Event;
+use crate::held::Place;
+use crate::json::{self, Token, Value};
 use crate::message::Reader;
 use crate::notice::{Fact, Notice};
 use crate::plain;
-use crate::stamp::{self, Stamp};
+use crate::stamp::Stamp;
 use crate::text;
 
 /// Takes what a [`Scanner`] finds, in the order of the log; an event of several lines comes when
@@ -380,17 +381,17 @@ impl Scanner {
         let mut message: Option<Value<'_>> = None;
         let mut of_kernel = true;
         let mut scratch = std::mem::take(&mut self.scratch);
-        clean::walk_json(line, |token| match token {
+        json::walk(line, |token| match token {
             Token::Pair(key, value) => match (key, value) {
                 (b"MESSAGE" | b"msg" | b"message" | b"log" | b"text" | b"line", _) => {
                     message = Some(value);
                 }
                 (b"_TRANSPORT", Value::Text(transport)) => of_kernel = transport == b"kernel",
-                _ => json_time(key, value, &mut stamp),
+                _ => json::time(key, value, &mut stamp),
             },
             Token::End => {
                 if let Some(value) = message.take() {
-                    decode(value, &mut scratch);
+                    json::decode(value, &mut scratch);
                     if of_kernel {
                         self.texts(&scratch, stamp, sink);
                     }
@@ -401,7 +402,7 @@ impl Scanner {
         });
         match message {
             Some(value) => {
-                decode(value, &mut scratch);
+                json::decode(value, &mut scratch);
                 if of_kernel {
                     self.texts(&scratch, stamp, sink);
                 }
@@ -410,45 +411,5 @@ impl Scanner {
             None => self.json_stamp = stamp,
         }
         self.scratch = scratch;
-    }
-}
-
-/// The message of a JSON record as plain text.
-fn decode(value: Value<'_>, out: &mut Vec<u8>) {
-    out.clear();
-    let mut raw = Vec::new();
-    match value {
-        Value::Text(text) => clean::json_text(text, &mut raw),
-        Value::Numbers(numbers) => clean::json_bytes(numbers, &mut raw),
-        Value::Bare(_) => {}
-    }
-    clean::clean(&raw, out);
-}
-
-/// Takes a time out of a JSON record.
-fn json_time(key: &[u8], value: Value<'_>, stamp: &mut Stamp) {
-    let (Value::Text(raw) | Value::Bare(raw)) = value else { return };
-    match key {
-        b"time" | b"timestamp" | b"ts" | b"@timestamp" => {
-            if let Some((us, [])) = stamp::seconds(raw) {
-                stamp.monotonic_us = Some(us);
-            } else if let Some((clock, _)) = stamp::iso(raw) {
-                stamp.wall = Some(clock);
-            }
-        }
-        b"_SOURCE_MONOTONIC_TIMESTAMP" => {
-            stamp.monotonic_us = text::decimal(raw).map(|(us, ..)| us);
-        }
-        b"__MONOTONIC_TIMESTAMP" if stamp.monotonic_us.is_none() => {
-            stamp.monotonic_us = text::decimal(raw).map(|(us, ..)| us);
-        }
-        b"__REALTIME_TIMESTAMP" => {
-            if let Some((us, ..)) = text::decimal(raw)
-                && let Ok(part) = u32::try_from(us % 1_000_000)
-            {
-                stamp.wall = stamp::from_unix(us / 1_000_000, part);
-            }
-        }
-        _ => {}
     }
 }

@@ -158,15 +158,14 @@ fn operation(before: &[u8]) -> Event<'_> {
 /// `[fault reason 0x05] PTE Write access is not set`; before 5.14 the number is decimal.
 fn reason(input: &[u8]) -> Option<(Reason<'_>, &[u8])> {
     let rest = input.strip_prefix(b"[fault reason ")?;
-    let (code, rest) = match text::prefixed_hex(rest) {
-        Some((code, _, rest)) => (code, rest),
-        None => {
-            let (code, _, tail) = text::decimal(rest)?;
-            match tail {
-                // Xen prints hexadecimal with an "h" behind it.
-                [b'h', tail @ ..] => (text::hex(rest)?.0, tail),
-                _ => (code, tail),
-            }
+    let (code, rest) = if let Some((code, _, rest)) = text::prefixed_hex(rest) {
+        (code, rest)
+    } else {
+        let (code, _, tail) = text::decimal(rest)?;
+        match tail {
+            // Xen prints hexadecimal with an "h" behind it.
+            [b'h', tail @ ..] => (text::hex(rest)?.0, tail),
+            _ => (code, tail),
         }
     };
     let rest = rest.strip_prefix(b"]")?;
@@ -175,17 +174,13 @@ fn reason(input: &[u8]) -> Option<(Reason<'_>, &[u8])> {
 
 /// The meaning of a code: from the table, or what the log says where the table has none.
 fn named(code: u32, rest: &[u8]) -> (Reason<'_>, &[u8]) {
-    match crate::vtd_reason::text(code) {
-        Some(known) => {
-            let tail = rest.strip_prefix(known.as_bytes());
-            // Where the texts differ, the text of the log goes on to the end of its line.
-            (Reason { code, text: known }, tail.unwrap_or_default())
-        }
-        None => {
-            let logged = text::trim_end(rest);
-            (Reason { code, text: std::str::from_utf8(logged).unwrap_or("Unknown") }, &[])
-        }
+    if let Some(known) = crate::vtd_reason::text(code) {
+        let tail = rest.strip_prefix(known.as_bytes());
+        // Where the texts differ, the text of the log goes on to the end of its line.
+        return (Reason { code, text: known }, tail.unwrap_or_default());
     }
+    let logged = text::trim_end(rest);
+    (Reason { code, text: std::str::from_utf8(logged).unwrap_or("Unknown") }, &[])
 }
 
 /// Reads the message at the anchor `fault reason`: what is left of an event in several messages.

@@ -1,6 +1,12 @@
 //! Runs over the collected cases beside the repository, where they are present: kernel logs with
 //! the right counts, devices and addresses in an `expected.json` beside them.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a case that is not as it should be has to fail loudly"
+)]
+
 use std::path::{Path, PathBuf};
 
 use peerway_klog::{Report, Scanner, Summary};

@@ -1,10 +1,14 @@
 //! Made-up logs with known contents: every dialect in every envelope, cut anywhere, shared out,
 //! interleaved, and hostile.
 
+#![expect(clippy::indexing_slicing, reason = "on texts and lists made here")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerway_core::address::PciAddress;
-use peerway_klog::generate::{Clock, Dialect, Envelope, Generator, Random, Recipe, Spec, Truth};
+use peerway_klog::generate::{
+    Addresses, Clock, Dialect, Envelope, Generator, Random, Recipe, Spec, Truth,
+};
 use peerway_klog::{Event, Notice, Report, Requester, Scanner, Sink, Summary};
 use proptest::prelude::*;
 
@@ -113,7 +117,7 @@ fn check_truth(report: &Report, truth: &Truth) {
     assert_eq!(report.events, truth.events);
     assert_eq!(report.suppressed, truth.suppressed);
     let mut counts: BTreeMap<Option<PciAddress>, u64> = BTreeMap::new();
-    let mut addresses: BTreeMap<Option<PciAddress>, BTreeSet<u64>> = BTreeMap::new();
+    let mut addresses = Addresses::new();
     for row in &report.requesters {
         let requester = row.requester.pci();
         *counts.entry(requester).or_default() += row.count;

@@ -1,5 +1,7 @@
 //! What is drawn from a log about the host that wrote it.
 
+#![expect(clippy::unwrap_used, reason = "addresses written here")]
+
 use peerway_klog::hints::{Confidence, DeviceClass, Hints, IommuState, Tristate, hints};
 use peerway_klog::notice::Platform;
 use peerway_klog::nvidia::Stage;

@@ -1,5 +1,8 @@
 //! Lines of every dialect, and what they mean. One `check` per line or group of lines.
 
+#![expect(clippy::expect_used, reason = "writing to a string cannot fail")]
+#![expect(clippy::needless_raw_string_hashes, reason = "as the tool that updates them writes them")]
+
 use std::fmt::Write;
 
 use expect_test::{Expect, expect};
@@ -11,18 +14,18 @@ struct Print(String);
 
 impl Sink for Print {
     fn event(&mut self, event: &Event<'_>) {
-        let mut text = format!("{} {} {}", event.iommu, event.kind, event.requester);
+        let mut text = vec![format!("{} {} {}", event.iommu, event.kind, event.requester)];
         if let Some(driver) = event.driver {
-            text += &format!(" driver={driver}");
+            text.push(format!("driver={driver}"));
         }
         if let Some(unit) = event.unit {
-            text += &format!(" unit={unit}");
+            text.push(format!("unit={unit}"));
         }
         if let Some(address) = event.address {
-            text += &format!(" address={address}");
+            text.push(format!("address={address}"));
         }
         let sure = if event.access.certain { "" } else { "?" };
-        text += &format!(" {}{sure}", event.access.direction);
+        text.push(format!("{}{sure}", event.access.direction));
         let numbers = [
             ("flags", event.flags),
             ("rmp", event.rmp_flags),
@@ -31,19 +34,19 @@ impl Sink for Print {
         ];
         for (name, value) in numbers {
             if let Some(value) = value {
-                text += &format!(" {name}={value:#x}");
+                text.push(format!("{name}={value:#x}"));
             }
         }
         if let Some(reason) = event.reason {
-            text += &format!(" reason={:#x} ({})", reason.code, reason.text);
+            text.push(format!("reason={:#x} ({})", reason.code, reason.text));
         }
         if let Some(words) = event.words {
-            text += &format!(" words={words:x?}");
+            text.push(format!("words={words:x?}"));
         }
         if event.cut {
-            text += " cut";
+            text.push("cut".to_owned());
         }
-        writeln!(self.0, "{text}").expect("to a string");
+        writeln!(self.0, "{}", text.join(" ")).expect("to a string");
     }
 
     fn notice(&mut self, notice: &Notice<'_>) {
@@ -52,6 +55,7 @@ impl Sink for Print {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as the macro makes it")]
 #[track_caller]
 fn check(log: &str, expected: Expect) {
     let mut print = Print::default();

@@ -312,7 +312,8 @@ fn vtd(dialect: Dialect, spec: &Spec, out: &mut Vec<String>) {
     let page = spec.address & !0xfff;
     let short = short(*requester);
     let (op, code) = if spec.write { ("DMA Write", 5) } else { ("DMA Read", 6) };
-    let text = VTD_TEXT[usize::from(spec.write)];
+    let [read, write] = VTD_TEXT;
+    let text = if spec.write { write } else { read };
     match dialect {
         Dialect::Vtd38 => {
             out.push(format!("dmar: DMAR:[{op}] Request device [{short}] fault addr {page:x} "));

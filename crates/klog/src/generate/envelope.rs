@@ -73,7 +73,7 @@ envelopes! {
     IsoKernel,
     /// RFC 5424.
     Rfc5424,
-    /// OpenWrt's `logread`.
+    /// `OpenWrt`'s `logread`.
     OpenWrt,
     /// `/dev/kmsg`.
     Kmsg,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Confidence, DeviceHint};
-use crate::summary::DeviceFacts;
+use crate::report::DeviceFacts;
 
 /// Coarse class of a device.
 #[derive(
@@ -154,7 +154,7 @@ fn of_code(code: u32, vendor: u16) -> DeviceClass {
     const NVIDIA: u16 = 0x10de;
     match (code >> 16, code >> 8 & 0xff) {
         (0x01, _) => DeviceClass::Storage,
-        (0x02, _) | (0x0d, _) => DeviceClass::Nic,
+        (0x02 | 0x0d, _) => DeviceClass::Nic,
         (0x03 | 0x12, _) => DeviceClass::Gpu,
         (0x04, _) => DeviceClass::Audio,
         (0x06, 0x80) if vendor == NVIDIA => DeviceClass::NvSwitch,
