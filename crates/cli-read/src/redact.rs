@@ -98,19 +98,17 @@ impl Redaction {
         self.text(path)
     }
 
-    /// What is kept of a node; nothing of some.
-    pub fn node(&self, path: &str, node: &Node) -> Option<Node> {
+    /// What is kept of a node.
+    pub fn node(&self, path: &str, node: &Node) -> Node {
         match node {
-            Node::Link(target) => Some(Node::Link(self.text(target))),
-            Node::File(bytes) => self.file(path, bytes).map(Node::File),
-            Node::Directory(_) | Node::Sparse { .. } | Node::Fails(_) | Node::Hangs => {
-                Some(node.clone())
-            }
+            Node::Link(target) => Node::Link(self.text(target)),
+            Node::File(bytes) => Node::File(self.file(path, bytes)),
+            Node::Directory(_) | Node::Sparse { .. } | Node::Fails(_) | Node::Hangs => node.clone(),
         }
     }
 
-    fn file(&self, path: &str, bytes: &[u8]) -> Option<Vec<u8>> {
-        let Ok(text) = std::str::from_utf8(bytes) else { return Some(bytes.to_vec()) };
+    fn file(&self, path: &str, bytes: &[u8]) -> Vec<u8> {
+        let Ok(text) = std::str::from_utf8(bytes) else { return bytes.to_vec() };
         let kept = match path {
             "/proc/cmdline" => command_line(text),
             "/proc/kallsyms" => symbols(text),
@@ -127,7 +125,7 @@ impl Redaction {
             }),
             _ => text.to_owned(),
         };
-        Some(self.text(&kept).into_bytes())
+        self.text(&kept).into_bytes()
     }
 }
 

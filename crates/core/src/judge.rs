@@ -191,7 +191,9 @@ fn answer(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, route: &Route) 
 /// Devices that a guest holds are decided in the guest; a system that is a guest cannot see what
 /// its host does.
 fn in_guest(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Option<Answer> {
-    if snapshot.is_guest() == Tristate::Yes {
+    // Whoever declares an accelerator vouches for the way its requests take.
+    let vouched = snapshot.accelerator(from.address).is_some();
+    if !vouched && snapshot.is_guest() == Tristate::Yes {
         return Some(Answer::unknown(
             code::HOST_NOT_VISIBLE,
             "this system is a guest: its host's IOMMU and access control decide, and cannot be \

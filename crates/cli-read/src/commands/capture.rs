@@ -27,9 +27,7 @@ pub fn run(global: &Global, file: Option<&Path>, output: &mut Output) -> Result<
         env!("CARGO_PKG_VERSION"),
     ));
     for (path, node) in &nodes {
-        if let Some(node) = redaction.node(path, node) {
-            writer.entry(&redaction.path(path), &node);
-        }
+        writer.entry(&redaction.path(path), &redaction.node(path, node));
     }
     let text = writer.finish();
     match result {

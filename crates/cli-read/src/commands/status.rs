@@ -200,11 +200,8 @@ fn counts(pairs: &[&Pair], devices: usize) -> String {
 
 /// Rows are requesters, columns targets; each row ends with what decides about its requests.
 fn matrix(snapshot: &Snapshot, pairs: &[&Pair], devices: &[&PciDevice]) -> String {
-    let mut out = String::from("   #  requester     to");
-    for (index, _) in devices.iter().enumerate() {
-        out.push_str(&format!("{index:>3}"));
-    }
-    out.push_str("  group type     node driver\n");
+    let columns: String = (0..devices.len()).map(|index| format!("{index:>3}")).collect();
+    let mut out = format!("   #  requester     to{columns}  group type     node driver\n");
     for (index, from) in devices.iter().enumerate() {
         let mut row = format!("  {index:>2}  {:<15} ", from.address);
         for to in devices {
@@ -218,13 +215,13 @@ fn matrix(snapshot: &Snapshot, pairs: &[&Pair], devices: &[&PciDevice]) -> Strin
             }
         }
         let word = |text: String| if text.len() > 12 { "unknown".to_owned() } else { text };
-        row.push_str(&format!(
-            "  {:<5} {:<8} {:<4} {}",
+        row = format!(
+            "{row}  {:<5} {:<8} {:<4} {}",
             word(from.group.to_string()),
             word(snapshot.domain_of(from).to_string()),
             word(from.numa_node.to_string()),
             word(from.driver.to_string())
-        ));
+        );
         if text::columns(&row) > WIDTH {
             row = row.split("  ").take(3 + devices.len()).collect::<Vec<_>>().join("  ");
         }
