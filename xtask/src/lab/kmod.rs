@@ -212,7 +212,8 @@ impl Place {
             }
         };
         // Type information is not needed, and the tool that makes it may be missing.
-        process::output(command.args(["PAHOLE=true", "W=1", "KCFLAGS=-Werror", "modules"]))?;
+        command.args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "W=1", "KCFLAGS=-Werror", "modules"]);
+        process::output(&mut command)?;
         Ok(())
     }
 }
