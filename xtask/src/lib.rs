@@ -1,5 +1,6 @@
 //! The chores of the project as a library, so that tests can call them.
 
+pub mod bench;
 pub mod docs;
 pub mod fuzz;
 pub mod lab;

@@ -6,6 +6,7 @@ const HELP: &str = "\
 usage: cargo xtask COMMAND
 
   test   everything that must be right: format, lints, fuzzing, tests, the lab
+  bench  figures beside those of the peers: cargo xtask bench scan
   docs   write the documents that are made from the code
   fuzz   fuzz every parser: cargo xtask fuzz [SECONDS]
   lab    machines with a real kernel and IOMMU driver: fetch, run, facts (cargo xtask lab --help)
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_else(|| "help".to_owned());
     let result = match command.as_str() {
+        "bench" => xtask::bench::main(arguments),
         "docs" => xtask::docs::write(),
         "fuzz" => xtask::fuzz::main(arguments),
         "lab" => xtask::lab::main(arguments),
