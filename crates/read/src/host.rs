@@ -66,7 +66,8 @@ pub enum Memory {
 /// Collects a snapshot.
 pub fn collect(root: &Root, request: Request) -> Snapshot {
     let mut gaps = Vec::new();
-    let kernel_log = collect::log::facts(root);
+    let log = collect::log::read(root);
+    let kernel_log = collect::log::facts(&log);
     let mut kernel = collect::kernel::collect(root);
     let cpu = collect::cpu::collect(root);
     let mut scope = request.scope;
@@ -93,7 +94,7 @@ pub fn collect(root: &Root, request: Request) -> Snapshot {
     gaps.extend(more);
     gaps.sort();
     gaps.dedup();
-    Snapshot {
+    let mut snapshot = Snapshot {
         schema: SNAPSHOT_SCHEMA,
         origin: Origin {
             host: request.host,
@@ -115,8 +116,11 @@ pub fn collect(root: &Root, request: Request) -> Snapshot {
         claims,
         holders,
         accelerators,
+        faults: Observed::default(),
         gaps,
-    }
+    };
+    snapshot.faults = collect::faults::facts(&log, &snapshot);
+    snapshot
 }
 
 /// Which character device of VFIO stands for a device; asked only where VFIO keeps it.
