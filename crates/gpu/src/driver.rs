@@ -162,8 +162,13 @@ pub(crate) fn open_library(path: &Path) -> Result<Library, GpuError> {
     let opened = unsafe { Library::new(path) };
     opened.map_err(|error| GpuError::Library {
         library: path.display().to_string(),
-        reason: error.to_string(),
+        reason: reason(&error),
     })
+}
+
+/// The loader's own words stand behind the outer ones.
+fn reason(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), reason)
 }
 
 impl Driver {

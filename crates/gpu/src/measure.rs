@@ -149,7 +149,7 @@ fn all_reduce_sizes() -> Vec<u64> {
 }
 
 /// A measurement in progress.
-struct Session<'a> {
+struct Ongoing<'a> {
     settings: &'a Settings,
     observer: &'a mut dyn FnMut(&Progress),
     result: Measurement,
@@ -159,33 +159,33 @@ struct Session<'a> {
 
 /// Measures. Never fails: what could not be measured is part of the result.
 pub fn measure(settings: &Settings, observer: &mut dyn FnMut(&Progress)) -> Measurement {
-    let mut session =
-        Session { settings, observer, result: Measurement::default(), stuck: BTreeSet::new() };
-    let usable = session.inventory();
-    let usable = session.self_checks(usable);
-    if usable.len() < 2 && session.result.preconditions.is_empty() {
-        session.result.preconditions.push(Precondition::host(
+    let mut ongoing =
+        Ongoing { settings, observer, result: Measurement::default(), stuck: BTreeSet::new() };
+    let usable = ongoing.inventory();
+    let usable = ongoing.self_checks(usable);
+    if usable.len() < 2 && ongoing.result.preconditions.is_empty() {
+        ongoing.result.preconditions.push(Precondition::host(
             Unmet::TooFewGpus,
             "fewer than two GPUs: there is no pair to measure",
         ));
     }
     if settings.loopback {
-        session.loopback(&usable);
+        ongoing.loopback(&usable);
     }
-    session.pairs(&usable);
+    ongoing.pairs(&usable);
     if settings.together && usable.len() > 1 {
-        session.together(&usable);
+        ongoing.together(&usable);
     }
     if settings.speed {
-        session.speed(&usable);
+        ongoing.speed(&usable);
     }
     if !settings.all_reduce_sizes.is_empty() && !usable.is_empty() {
-        session.all_reduce(&usable);
+        ongoing.all_reduce(&usable);
     }
-    session.result
+    ongoing.result
 }
 
-impl Session<'_> {
+impl Ongoing<'_> {
     /// Looks at the GPUs; returns those that can be measured.
     fn inventory(&mut self) -> Vec<PciAddress> {
         let mut wanted = self.settings.gpus.clone();

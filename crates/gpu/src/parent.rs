@@ -202,7 +202,7 @@ fn drain(received: &Receiver<Line>, log: &mut VecDeque<String>) {
 /// The output is closed: the child is about to end. The driver's own exit code may still hang.
 fn settle(child: &mut Child) -> Result<Option<ExitStatus>, GpuError> {
     match reap(&mut || child.try_wait(), REAP)? {
-        // Helpers that it started end by themselves, but are not waited for.
+        // What it started may still be there.
         Some(status) => {
             kill_group(child.id());
             Ok(Some(status))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use peerway_core::address::PciAddress;
 
-use super::Session;
+use super::Ongoing;
 use crate::protocol::{AllReduceWork, Event, Work};
 use crate::result::{AllReduceResult, Arm, Verdict};
 
@@ -32,7 +32,7 @@ const WITH_P2P: [(&str, &str); 3] =
 
 const WITHOUT_P2P: [(&str, &str); 1] = [("NCCL_P2P_DISABLE", "1")];
 
-impl Session<'_> {
+impl Ongoing<'_> {
     pub(super) fn all_reduce(&mut self, gpus: &[PciAddress]) {
         for arm in [Arm::Host, Arm::P2p] {
             let unsound = self.result.pairs.iter().any(|row| row.verdict != Verdict::Intact);

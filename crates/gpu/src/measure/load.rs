@@ -2,7 +2,7 @@
 
 use peerway_core::address::PciAddress;
 
-use super::Session;
+use super::Ongoing;
 use super::run::Done;
 use crate::protocol::{Event, Rate, SpeedWork, TogetherWork, Work};
 use crate::result::{Engine, Mode, OperationResult, PairResult, TogetherResult, Verdict};
@@ -13,7 +13,7 @@ const ROUNDS: u32 = 4;
 /// Rates above the line rate by less than this are within the clocks' tolerance.
 const TOLERANCE: f64 = 1.02;
 
-impl Session<'_> {
+impl Ongoing<'_> {
     fn step_limit_ms(&self) -> u64 {
         u64::try_from(self.settings.step_limit.as_millis()).unwrap_or(u64::MAX)
     }

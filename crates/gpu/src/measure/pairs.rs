@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use peerway_core::address::PciAddress;
 
-use super::Session;
+use super::Ongoing;
 use crate::plan::Depth;
 use crate::protocol::{Event, PairWork, Work};
 use crate::result::{Engine, Mode, Operation, OperationResult, PairResult, Verdict};
 
 type Cells = BTreeMap<(Engine, Operation), OperationResult>;
 
-impl Session<'_> {
+impl Ongoing<'_> {
     /// One row for each engine.
     pub(super) fn pair(
         &mut self,

@@ -2,7 +2,7 @@
 
 use peerway_core::address::PciAddress;
 
-use super::{Progress, Session};
+use super::{Ongoing, Progress};
 use crate::parent::{Launch, Limits, run_child};
 use crate::protocol::{Event, Request, Work};
 use crate::result::{ChildNote, Engine, Operation};
@@ -51,7 +51,7 @@ impl Work {
     }
 }
 
-impl Session<'_> {
+impl Ongoing<'_> {
     /// Runs work in a child of its own that opens `gpus`.
     pub(super) fn run(&mut self, work: Work, gpus: &[PciAddress]) -> Done {
         self.run_with(work, gpus, &[])

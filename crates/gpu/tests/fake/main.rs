@@ -1,6 +1,6 @@
 //! Measurements on the stand-in library.
 
-// The attribute tells clippy that helpers are tests too.
+// The attribute tells clippy that all of it is test code.
 #[cfg(test)]
 mod common;
 #[cfg(test)]

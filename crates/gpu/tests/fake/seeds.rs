@@ -79,7 +79,7 @@ fn complaints(seed: u64, mode: Mode) -> Vec<String> {
 
 /// Seeds from `first` on. `PEERWAY_SEEDS` in the environment asks for more of them, or fewer.
 fn check(first: u64, mode: Mode) {
-    let count = std::env::var_os("PEERWAY_SEEDS").map_or(25, |text| {
+    let count = std::env::var_os("PEERWAY_SEEDS").map_or(10, |text| {
         text.to_str().and_then(|text| text.parse().ok()).expect("PEERWAY_SEEDS is a number")
     });
     let wrong: Vec<String> =
@@ -87,22 +87,44 @@ fn check(first: u64, mode: Mode) {
     assert!(wrong.is_empty(), "{} wrong verdicts\n{}", wrong.len(), wrong.join("\n"));
 }
 
+// Several tests, so that they run side by side and each stays short.
+
 #[test]
 fn peer_access() {
     check(0, Mode::Peer);
 }
 
 #[test]
-fn peer_access_again() {
+fn peer_access_second() {
     check(10_000, Mode::Peer);
 }
 
 #[test]
+fn peer_access_third() {
+    check(20_000, Mode::Peer);
+}
+
+#[test]
+fn peer_access_fourth() {
+    check(30_000, Mode::Peer);
+}
+
+#[test]
 fn virtual_memory() {
-    check(20_000, Mode::Vmm);
+    check(40_000, Mode::Vmm);
+}
+
+#[test]
+fn virtual_memory_second() {
+    check(50_000, Mode::Vmm);
 }
 
 #[test]
 fn second_process() {
-    check(30_000, Mode::Ipc);
+    check(60_000, Mode::Ipc);
+}
+
+#[test]
+fn second_process_again() {
+    check(70_000, Mode::Ipc);
 }
