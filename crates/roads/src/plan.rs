@@ -332,7 +332,7 @@ fn guard(
     let mut allowed: BTreeSet<PciAddress> =
         scene.groups().values().flat_map(|(group, _)| group.devices.iter().copied()).collect();
     allowed.extend(scene.devices().iter().map(|device| device.address));
-    allowed.extend(crate::gates::switch::redirecting_ports(scene));
+    allowed.extend(crate::gates::switch::redirecting_ports(scene.pairs().iter().copied()));
     let memory = scene.devices().iter().filter_map(|device| scene.snapshot().peer_memory(device));
     allowed.extend(memory.map(|(function, _)| function.address));
     let protected: BTreeSet<PciAddress> =

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use peerway_core::address::PciAddress;
+use peerway_core::judge::Pair;
 use peerway_core::observed::Observed;
 use peerway_core::route::{Redirect, Turn};
 
@@ -13,7 +14,8 @@ use crate::scene::{Member, Scene};
 /// Bridges that pairs of the goal have in common.
 pub(crate) fn common_bridges(scene: &Scene<'_>) -> BTreeSet<PciAddress> {
     scene
-        .open_pairs()
+        .pairs()
+        .iter()
         .filter_map(|pair| match pair.route.turn {
             Turn::Bridge(bridge) => Some(bridge),
             Turn::NvLink { .. } | Turn::HostBridge | Turn::HostBridges | Turn::Nodes => None,
@@ -21,10 +23,9 @@ pub(crate) fn common_bridges(scene: &Scene<'_>) -> BTreeSet<PciAddress> {
         .collect()
 }
 
-/// Ports between pairs of the goal that redirect, ordered.
-pub(crate) fn redirecting_ports(scene: &Scene<'_>) -> BTreeSet<PciAddress> {
-    scene
-        .open_pairs()
+/// Ports between these pairs that redirect, ordered.
+pub(crate) fn redirecting_ports<'a>(pairs: impl Iterator<Item = &'a Pair>) -> BTreeSet<PciAddress> {
+    pairs
         .filter_map(|pair| match pair.route.redirect() {
             Redirect::By(ports) => Some(ports),
             Redirect::NoCommonBridge | Redirect::None | Redirect::Unknown(_) => None,
@@ -33,7 +34,7 @@ pub(crate) fn redirecting_ports(scene: &Scene<'_>) -> BTreeSet<PciAddress> {
         .collect()
 }
 
-/// At least one broken pair turns below a common bridge, and redirect is what sends it up.
+/// At least one pair has a common bridge, with redirect between the two.
 pub(crate) fn common_switch(scene: &Scene<'_>) -> Gate {
     let bridges = common_bridges(scene);
     if bridges.is_empty() {
@@ -42,7 +43,7 @@ pub(crate) fn common_switch(scene: &Scene<'_>) -> Gate {
             .iter()
             .map(|pair| match pair.route.turn {
                 Turn::NvLink { .. } => "NVLink",
-                Turn::Bridge(_) => "a common bridge, and works",
+                Turn::Bridge(_) => "a common bridge",
                 Turn::HostBridge => "two root ports of one host bridge",
                 Turn::HostBridges => "two host bridges",
                 Turn::Nodes => "two host bridges on different NUMA nodes",
@@ -55,7 +56,7 @@ pub(crate) fn common_switch(scene: &Scene<'_>) -> Gate {
             "slots below one PCIe switch",
         );
     }
-    let ports = redirecting_ports(scene);
+    let ports = redirecting_ports(scene.pairs().iter().copied());
     if ports.is_empty() {
         return Gate::unknown(
             GateCode::CommonSwitch,

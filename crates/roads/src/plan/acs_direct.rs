@@ -29,7 +29,7 @@ pub(super) fn steps(scene: &Scene<'_>, draft: &mut Draft) -> Result<(), Gate> {
             Redirect::NoCommonBridge | Redirect::None | Redirect::Unknown(_) => None,
         })
         .unwrap_or_default();
-    let all = switch::redirecting_ports(scene);
+    let all = switch::redirecting_ports(scene.open_pairs());
     draft.prepare(scene);
     for (phase, ports) in [
         (Phase::Canary, first.iter().copied().collect::<Vec<_>>()),

@@ -211,7 +211,7 @@ proptest! {
 fn random_hosts_have_plans_of_every_kind() {
     let mut runner = TestRunner::deterministic();
     let mut counts: BTreeMap<RoadId, u32> = BTreeMap::new();
-    for _ in 0..4_000 {
+    for _ in 0..1_000 {
         let recipe = recipe().new_tree(&mut runner).unwrap().current();
         for plan in plans(&host(&recipe, &Constraints::default())) {
             *counts.entry(plan.road).or_default() += 1;
@@ -219,6 +219,6 @@ fn random_hosts_have_plans_of_every_kind() {
     }
     for road in [RoadId::PeerMap, RoadId::IdentityGroups, RoadId::AcsDirect, RoadId::LiveWithout] {
         let count = counts.get(&road).copied().unwrap_or_default();
-        assert!(count >= 20, "{road}: {count} of {counts:?}");
+        assert!(count >= 10, "{road}: {count} of {counts:?}");
     }
 }
