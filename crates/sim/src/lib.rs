@@ -9,6 +9,7 @@ pub mod benchmark;
 pub mod build;
 pub mod expect;
 pub mod hosts;
+pub mod react;
 
 use peerway_read::host_file;
 use peerway_read::tree::Tree;

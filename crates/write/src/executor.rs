@@ -1,0 +1,261 @@
+//! One loop for both directions: look, write down, act, read back, write down.
+//!
+//! It has no opinion: what is done stands in the plan, what is taken back stands in the journal.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use peerway_core::address::PciAddress;
+use peerway_roads::Op;
+use peerway_roads::op::Found;
+use peerway_roads::plan::Step;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::health;
+use crate::journal::{Entry, Journal, JournalError, Way};
+use crate::mutator::{Host, WriteError, is_reached, spell};
+use crate::store::StoreError;
+use crate::wait;
+
+/// From 7.2 on a type is refused with EBUSY while a device of the group is being reset; resets
+/// take a second at most, and are waited for this often.
+const BUSY_TRIES: u32 = 5;
+
+/// Why a step was not taken.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StepError {
+    /// The host said no.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// What is in place is not what the plan expects.
+    #[error("{act}: the plan expects {expected}, and there is {found}")]
+    Unexpected {
+        /// The act and the thing.
+        act: String,
+        /// By the plan.
+        expected: String,
+        /// There.
+        found: String,
+    },
+    /// The call said yes, and reading back says no.
+    #[error("{act}: the call succeeded, and reading back gives {found}")]
+    NotTaken {
+        /// The act and the thing.
+        act: String,
+        /// What is there.
+        found: String,
+    },
+    /// What was waited for did not come.
+    #[error("{what} did not come: {why}")]
+    Waited {
+        /// What.
+        what: String,
+        /// What was seen instead.
+        why: String,
+    },
+    /// A signal asked to stop.
+    #[error("interrupted by a signal")]
+    Interrupted,
+    /// What the act means stands in the journal, and is not there.
+    #[error("{act}: the journal does not have what was there before")]
+    NotJournaled {
+        /// The act and the thing.
+        act: String,
+    },
+    /// The journal could not be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl StepError {
+    /// Whether the process is gone (simulated): nothing that follows may run.
+    pub fn is_stop(&self) -> bool {
+        matches!(
+            self,
+            Self::Write(WriteError::Stopped { .. })
+                | Self::Journal(JournalError::Store(StoreError::Stopped))
+        )
+    }
+}
+
+/// Carries steps out.
+pub struct Executor<'a, 's> {
+    /// The host.
+    pub host: &'a mut dyn Host,
+    /// The journal.
+    pub journal: &'a mut Journal<'s>,
+    /// Set by a signal.
+    pub interrupted: &'a AtomicBool,
+    /// Last record of the kernel log before the part that runs now.
+    pub mark: u64,
+}
+
+impl std::fmt::Debug for Executor<'_, '_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Executor({:?})", self.journal)
+    }
+}
+
+/// What is in place, in words.
+pub(crate) fn words(found: &Found) -> &str {
+    match found {
+        Found::Nothing => "none",
+        Found::Value(text) => text,
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Sets the mark to where the kernel log ends now.
+    pub fn set_mark(&mut self) -> Result<(), StepError> {
+        self.mark = health::mark(self.host)?;
+        Ok(())
+    }
+
+    /// Carries out steps of the plan.
+    pub fn forward<'p>(
+        &mut self,
+        steps: impl IntoIterator<Item = &'p Step>,
+    ) -> Result<(), (u32, StepError)> {
+        for step in steps {
+            if self.interrupted.load(Ordering::SeqCst) {
+                return Err((step.number, StepError::Interrupted));
+            }
+            self.step(step.number, Way::Forward, &step.act, step.expect.as_deref())
+                .map_err(|error| (step.number, error))?;
+        }
+        Ok(())
+    }
+
+    /// Takes one step, either way.
+    pub fn step(
+        &mut self,
+        number: u32,
+        way: Way,
+        act: &Op,
+        expect: Option<&str>,
+    ) -> Result<(), StepError> {
+        let result = self.attempt(number, way, act, expect);
+        if let Err(error) = &result
+            && !error.is_stop()
+            && !matches!(error, StepError::Journal(_))
+        {
+            self.journal.append(Entry::Failed { step: number, way, why: error.to_string() })?;
+        }
+        result
+    }
+
+    fn attempt(
+        &mut self,
+        number: u32,
+        way: Way,
+        act: &Op,
+        expect: Option<&str>,
+    ) -> Result<(), StepError> {
+        let real = self.meaning(act)?;
+        let found = self.host.current(&real)?;
+        if let Some(expected) = expect
+            && words(&found) != expected
+        {
+            return Err(StepError::Unexpected {
+                act: spell(act),
+                expected: expected.to_owned(),
+                found: words(&found).to_owned(),
+            });
+        }
+        self.journal.append(Entry::Intent {
+            step: number,
+            way,
+            act: act.clone(),
+            found: found.clone(),
+        })?;
+        match &real {
+            Op::Wait { until, seconds } => {
+                wait::wait(self.host, until, *seconds, self.mark)?;
+            }
+            real if is_reached(real, &found) => {}
+            real => {
+                self.perform(real)?;
+                let now = self.host.current(real)?;
+                if !is_reached(real, &now) {
+                    return Err(StepError::NotTaken {
+                        act: spell(real),
+                        found: words(&now).to_owned(),
+                    });
+                }
+            }
+        }
+        self.journal.append(Entry::Done { step: number, way })?;
+        Ok(())
+    }
+
+    fn perform(&mut self, act: &Op) -> Result<(), WriteError> {
+        let mut tries = 1;
+        loop {
+            match self.host.perform(act) {
+                Err(WriteError::Refused { errno: Errno::BUSY, .. })
+                    if matches!(act, Op::WriteGroupType { .. }) && tries < BUSY_TRIES =>
+                {
+                    tries += 1;
+                    self.host.pause(1);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// An act whose meaning lies in what was found before, as one that says it.
+    fn meaning(&self, act: &Op) -> Result<Op, StepError> {
+        let missing = || StepError::NotJournaled { act: spell(act) };
+        let here = self.journal.open_transaction().ok_or_else(missing)?;
+        Ok(match act {
+            Op::Restart { service } if here.ran_before(service) => {
+                Op::Start { service: service.clone() }
+            }
+            Op::Restart { .. } => Op::Nothing,
+            Op::Unfence { node } => Op::Fence {
+                node: node.clone(),
+                mode: here.mode_before(node).ok_or_else(missing)?,
+            },
+            Op::RestorePersistence { device } => Op::Persistence {
+                device: *device,
+                on: here.persistence_before(*device).ok_or_else(missing)?,
+            },
+            other => other.clone(),
+        })
+    }
+}
+
+/// Whether an act would do harm to a process that has one of the devices open.
+pub(crate) fn harms_holders(act: &Op) -> bool {
+    match act {
+        Op::Unbind { .. }
+        | Op::Probe { .. }
+        | Op::SetOverride { .. }
+        | Op::ClearOverride { .. }
+        | Op::WriteGroupType { .. }
+        | Op::WriteAcs { .. }
+        | Op::Map(_)
+        | Op::Unmap(_)
+        | Op::UnloadModule { .. } => true,
+        Op::WriteEnvironment { .. }
+        | Op::RemoveEnvironment
+        | Op::Stop { .. }
+        | Op::Start { .. }
+        | Op::Restart { .. }
+        | Op::Fence { .. }
+        | Op::Unfence { .. }
+        | Op::Persistence { .. }
+        | Op::RestorePersistence { .. }
+        | Op::LoadModule { .. }
+        | Op::Wait { .. }
+        | Op::Nothing => false,
+    }
+}
+
+/// The device that an unbinding or binding concerns.
+pub(crate) fn bound_device(act: &Op) -> Option<PciAddress> {
+    match act {
+        Op::Unbind { device, .. } | Op::Probe { device, .. } => Some(*device),
+        _ => None,
+    }
+}

@@ -1,0 +1,30 @@
+//! The only crate that changes a host.
+//!
+//! A [`Plan`](peerway_roads::Plan) holds every choice; this crate carries it out and takes it back:
+//!
+//! - [`grant::WriteGrant`]: the lock, taken once, and the journal below it.
+//! - [`mutator::Host`]: what can be changed and seen; [`simulated`] and [`live`] implement it.
+//! - [`journal`]: append-only records, each synced before the act that it announces.
+//! - [`executor`]: one loop for both directions, without an opinion.
+//! - [`transaction`]: preflight, phases, verification, confirmation.
+//! - [`recovery`]: back to the first state, or on to the last; never a third.
+#![forbid(unsafe_code)]
+
+pub mod executor;
+pub mod grant;
+pub mod health;
+pub mod history;
+pub mod journal;
+pub mod mutator;
+pub mod recovery;
+pub mod simulated;
+pub mod store;
+pub mod transaction;
+pub mod untouched;
+pub mod wait;
+
+pub use grant::WriteGrant;
+pub use journal::{Entry, Journal};
+pub use mutator::{Host, Mutator, WriteError};
+pub use recovery::{recover, roll_back};
+pub use transaction::{Settings, apply, confirm};

@@ -1,0 +1,127 @@
+//! What a host lets itself be asked and told.
+
+use peerway_core::address::PciAddress;
+use peerway_core::snapshot::Snapshot;
+use peerway_read::root::Root;
+use peerway_roads::Op;
+use peerway_roads::op::Found;
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// Why a change, or a look before one, did not happen.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WriteError {
+    /// The kernel, or a program that was asked, refused.
+    #[error("{act}: {}", std::io::Error::from(*errno))]
+    Refused {
+        /// The act and the thing.
+        act: String,
+        /// With what.
+        errno: Errno,
+    },
+    /// The call does not come back; a process holds the device. It may still finish later.
+    #[error("{act}: the call does not come back")]
+    Hangs {
+        /// The act and the thing.
+        act: String,
+    },
+    /// Nothing that was looked at can be told.
+    #[error("{act}: {why}")]
+    Unreadable {
+        /// The act and the thing.
+        act: String,
+        /// Why.
+        why: String,
+    },
+    /// This host cannot be told to do that.
+    #[error("{act}: {why}")]
+    NotOffered {
+        /// The act and the thing.
+        act: String,
+        /// Why.
+        why: String,
+    },
+    /// The process ends here (simulated hosts only): nothing that follows may run.
+    #[error("the process ended in the middle of {act}")]
+    Stopped {
+        /// The act and the thing.
+        act: String,
+    },
+}
+
+/// An act with the thing, for messages.
+pub fn spell(act: &Op) -> String {
+    match (act, act.path()) {
+        (Op::Unbind { device, driver } | Op::Probe { device, driver }, _) => {
+            format!("{} of {device} ({driver})", act.word())
+        }
+        (_, Some(path)) => format!("{} of {path}", act.word()),
+        (_, None) => format!("{}: {}", act.word(), act.set()),
+    }
+}
+
+/// The writing half of a host.
+pub trait Mutator {
+    /// What is in place where an act would change something.
+    fn current(&self, act: &Op) -> Result<Found, WriteError>;
+    /// Makes the change. Never called for a wait, nor for an act whose meaning lies in the journal
+    /// ([`Op::Restart`], [`Op::Unfence`], [`Op::RestorePersistence`]).
+    fn perform(&mut self, act: &Op) -> Result<(), WriteError>;
+    /// Whether an earlier unbinding of the device is still under way in the kernel.
+    fn is_stuck(&self, device: PciAddress) -> bool;
+}
+
+/// What became of a copy between two devices, checked by the owner of the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Requester.
+    pub from: PciAddress,
+    /// Target.
+    pub to: PciAddress,
+    /// Whether every byte arrived.
+    pub intact: bool,
+}
+
+/// A host: written by [`Mutator`], seen through the reader.
+pub trait Host: Mutator {
+    /// A root to read files through.
+    fn root(&self) -> Result<Root, WriteError>;
+    /// A fresh look at everything.
+    fn snapshot(&self) -> Result<Snapshot, WriteError>;
+    /// Seconds since boot, asleep or not (`CLOCK_BOOTTIME`): deadlines survive a set clock.
+    fn uptime(&self) -> u64;
+    /// The time of day for people, RFC 3339.
+    fn wall(&self) -> String;
+    /// Lets seconds pass.
+    fn pause(&mut self, seconds: u64);
+    /// Copies from each first device into the memory of the second, data checked by its owner.
+    fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError>;
+}
+
+/// Whether what is in place is what an act would make of it.
+pub fn is_reached(act: &Op, found: &Found) -> bool {
+    let value = match found {
+        Found::Nothing => None,
+        Found::Value(text) => Some(text.as_str()),
+    };
+    match act {
+        Op::WriteEnvironment { content, .. } => value == Some(content),
+        Op::RemoveEnvironment | Op::ClearOverride { .. } | Op::Unbind { .. } => value.is_none(),
+        Op::Stop { .. } => value != Some("running"),
+        Op::Start { .. } | Op::Restart { .. } => value == Some("running"),
+        Op::Fence { mode, .. } => value.is_some_and(|text| *text == mode.to_string()),
+        Op::Persistence { on, .. } => value == Some(if *on { "on" } else { "off" }),
+        Op::SetOverride { driver, .. } | Op::Probe { driver, .. } => value == Some(driver),
+        Op::WriteGroupType { to, .. } => value == Some(to),
+        Op::WriteAcs { mask, bits, .. } => value
+            .and_then(|text| text.parse::<u16>().ok())
+            .is_some_and(|word| word & mask == bits & mask),
+        Op::LoadModule { .. } => value == Some("loaded"),
+        Op::UnloadModule { .. } => value != Some("loaded"),
+        Op::Map(_) => value == Some("mapped"),
+        Op::Unmap(_) => value != Some("mapped"),
+        Op::Nothing => true,
+        // Known only once they were tried.
+        Op::Wait { .. } | Op::Unfence { .. } | Op::RestorePersistence { .. } => false,
+    }
+}

@@ -1,0 +1,253 @@
+//! Back to the first state, or on to the last.
+
+use peerway_roads::op::Environment;
+use peerway_roads::plan::Difference;
+use peerway_roads::{Op, Outcome, Plan};
+
+use crate::executor::{Executor, StepError, bound_device, harms_holders};
+use crate::grant::WriteGrant;
+use crate::health;
+use crate::journal::{End, Entry, State, Way};
+use crate::mutator::{Host, WriteError, is_reached};
+use crate::transaction::{Ending, Settings, TransactionError, go_on};
+use crate::wait;
+
+/// Finishes what a crash, a holder or a failing step left: after one call the host is in the first
+/// state or in the last, unless a holder lives or a step keeps failing; then it can be repeated.
+/// A transaction that waits for the operator's word in time is left alone.
+pub fn recover(
+    mut grant: WriteGrant<'_>,
+    host: &mut dyn Host,
+    settings: Settings<'_>,
+) -> Result<Ending, TransactionError> {
+    let Some(open) = grant.journal.open_transaction() else { return Ok(Ending::Nothing) };
+    let Some((id, plan, boot, ..)) = open.begin() else { return Ok(Ending::Nothing) };
+    let (id, plan, boot) = (id.to_owned(), plan.clone(), boot.map(str::to_owned));
+    let (state, confirmed) = (open.state(), open.is_confirmed());
+    let outcome = open.turned_back().and_then(|(_, outcome)| outcome.cloned());
+    let why = match open.turned_back() {
+        Some((why, _)) => why.to_owned(),
+        None => match &state {
+            State::Waiting { .. } => "it was not confirmed in time".to_owned(),
+            _ => "it was cut off".to_owned(),
+        },
+    };
+    let snapshot = host.snapshot()?;
+    let now = snapshot.origin.boot_id.known().cloned();
+    let journal = &mut grant.journal;
+    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    // Only two boots that are known to differ say that everything is gone.
+    if boot.is_some() && now.is_some() && boot != now {
+        let ended = executor.host.wall();
+        executor.journal.append(Entry::End { end: End::GoneWithBoot, ended, outcome: None })?;
+        return Ok(Ending::GoneWithBoot { id });
+    }
+    match state {
+        State::Waiting { until } if executor.host.uptime() <= until => {
+            Ok(Ending::Waiting { id, until })
+        }
+        _ if confirmed => go_on(&mut executor, id, &plan),
+        _ => back(&mut executor, &why, outcome),
+    }
+}
+
+/// Takes the open transaction back, whatever its state.
+pub fn roll_back(
+    mut grant: WriteGrant<'_>,
+    host: &mut dyn Host,
+    settings: Settings<'_>,
+    why: &str,
+) -> Result<Ending, TransactionError> {
+    if grant.journal.open_transaction().is_none() {
+        return Ok(Ending::Nothing);
+    }
+    let journal = &mut grant.journal;
+    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    back(&mut executor, why, None)
+}
+
+/// Takes back everything that is in force on this boot, the newest first.
+pub fn undo_all(
+    mut grant: WriteGrant<'_>,
+    host: &mut dyn Host,
+    settings: Settings<'_>,
+) -> Result<Vec<Ending>, TransactionError> {
+    let boot = host.snapshot()?.origin.boot_id.known().cloned();
+    let mut endings = Vec::new();
+    let journal = &mut grant.journal;
+    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    if executor.journal.open_transaction().is_some() {
+        endings.push(back(&mut executor, "undone", None)?);
+    }
+    let ids: Vec<String> = executor
+        .journal
+        .transactions()
+        .iter()
+        .rev()
+        .filter(|one| matches!(one.end(), Some((End::Succeeded, _))))
+        .filter_map(|one| one.begin())
+        .filter(|(_, _, began_in, ..)| *began_in == boot.as_deref())
+        .map(|(id, ..)| id.to_owned())
+        .collect();
+    for id in ids {
+        if endings.last().is_some_and(|last| !matches!(last, Ending::TakenBack { .. })) {
+            break;
+        }
+        executor.journal.append(Entry::Reopened { id })?;
+        endings.push(back(&mut executor, "undone", None)?);
+    }
+    Ok(endings)
+}
+
+/// The way back, by the same executor: inverses of what was begun, the last first.
+pub(crate) fn back(
+    executor: &mut Executor<'_, '_>,
+    why: &str,
+    outcome: Option<Outcome>,
+) -> Result<Ending, TransactionError> {
+    let open = executor.journal.open_transaction();
+    let begin = open.as_ref().and_then(|one| one.begin());
+    let Some((id, plan)) = begin.map(|(id, plan, ..)| (id.to_owned(), plan.clone())) else {
+        return Ok(Ending::Nothing);
+    };
+    let turned = open.is_some_and(|one| matches!(one.state(), State::Back));
+    if !turned {
+        let outcome = outcome.clone().map(Box::new);
+        executor.journal.append(Entry::TurningBack { why: why.to_owned(), outcome })?;
+    }
+    // What went wrong forward is known; here it counts what goes wrong on the way back.
+    executor.set_mark().map_err(stopped)?;
+    match inverses(executor, &plan) {
+        Ok(()) => {}
+        Err(Stuck::Holders(holders)) => {
+            executor.journal.append(Entry::PendingHolder { holders: holders.clone() })?;
+            return Ok(Ending::PendingHolder { id, holders });
+        }
+        Err(Stuck::Step(step, why)) => return remains(executor, id, step, why),
+        Err(Stuck::Ended(error)) => return Err(error),
+    }
+    if let Some(why) = not_first(executor, &plan)? {
+        return remains(executor, id, 0, why);
+    }
+    let ended = executor.host.wall();
+    let outcome = outcome.map(Box::new);
+    executor.journal.append(Entry::End { end: End::TakenBack, ended, outcome })?;
+    Ok(Ending::TakenBack { id, why: why.to_owned() })
+}
+
+fn remains(
+    executor: &mut Executor<'_, '_>,
+    id: String,
+    step: u32,
+    why: String,
+) -> Result<Ending, TransactionError> {
+    executor.journal.append(Entry::Remains { step, why: why.clone() })?;
+    Ok(Ending::Remains { id, step, why })
+}
+
+/// Why the way back is not at its end.
+enum Stuck {
+    Holders(Vec<String>),
+    Step(u32, String),
+    Ended(TransactionError),
+}
+
+fn stopped(error: StepError) -> TransactionError {
+    match error {
+        StepError::Journal(error) if !matches!(error, crate::journal::JournalError::Store(crate::store::StoreError::Stopped)) => {
+            error.into()
+        }
+        StepError::Write(error) if !matches!(error, WriteError::Stopped { .. }) => error.into(),
+        _ => TransactionError::Stopped,
+    }
+}
+
+fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), Stuck> {
+    let begun = executor.journal.open_transaction().map(|one| one.begun()).unwrap_or_default();
+    // Whatever follows, new jobs begin without peer access.
+    let safe = plan.steps.iter().find_map(|step| match &step.act {
+        act @ Op::WriteEnvironment { kind: Environment::Safe, .. }
+            if begun.iter().any(|one| one.step == step.number) =>
+        {
+            Some(act.clone())
+        }
+        _ => None,
+    });
+    if let Some(safe) = safe {
+        take(executor, 0, &safe)?;
+    }
+    for one in begun.iter().rev() {
+        let inverse =
+            one.act.inverse(&one.found).map_err(|why| Stuck::Step(one.step, why.to_string()))?;
+        if inverse == Op::Nothing {
+            continue;
+        }
+        let current = executor.host.current(&meaningful(&inverse));
+        let needed = !current.is_ok_and(|found| is_reached(&inverse, &found));
+        if let Some(device) = bound_device(&inverse)
+            && executor.host.is_stuck(device)
+        {
+            let mut holders = holders_or_why(executor, plan);
+            holders.push(format!("an unbinding of {device} still waits in the kernel"));
+            return Err(Stuck::Holders(holders));
+        }
+        if needed && harms_holders(&inverse) {
+            let holders = holders_or_why(executor, plan);
+            if !holders.is_empty() {
+                return Err(Stuck::Holders(holders));
+            }
+        }
+        take(executor, one.step, &inverse)?;
+    }
+    Ok(())
+}
+
+/// An inverse that a host can be asked about: those whose meaning is in the journal look at the
+/// same place as their counterpart.
+fn meaningful(inverse: &Op) -> Op {
+    match inverse {
+        Op::Unfence { node } => Op::Fence { node: node.clone(), mode: 0 },
+        other => other.clone(),
+    }
+}
+
+/// Not being able to tell counts as somebody.
+fn holders_or_why(executor: &Executor<'_, '_>, plan: &Plan) -> Vec<String> {
+    wait::holders(executor.host, &plan.goal.devices).unwrap_or_else(|why| vec![why])
+}
+
+fn take(executor: &mut Executor<'_, '_>, step: u32, act: &Op) -> Result<(), Stuck> {
+    match executor.step(step, Way::Back, act, None) {
+        Ok(()) => Ok(()),
+        Err(error) if error.is_stop() => Err(Stuck::Ended(TransactionError::Stopped)),
+        Err(StepError::Journal(error)) => Err(Stuck::Ended(error.into())),
+        Err(StepError::Write(WriteError::Hangs { act })) => {
+            Err(Stuck::Holders(vec![format!("{act} does not come back")]))
+        }
+        Err(error) => Err(Stuck::Step(step, error.to_string())),
+    }
+}
+
+/// What of the goal's own devices is not as the plan found it, or did not come back.
+fn not_first(
+    executor: &mut Executor<'_, '_>,
+    plan: &Plan,
+) -> Result<Option<String>, TransactionError> {
+    let snapshot = executor.host.snapshot()?;
+    let ours = |one: &Difference| {
+        one.source.starts_with("/sys/bus/pci/")
+            || one.source.starts_with("/sys/kernel/iommu_groups/")
+            || one.source.starts_with("/proc/driver/nvidia/gpus/")
+    };
+    let left: Vec<Difference> = plan.differences(&snapshot).into_iter().filter(ours).collect();
+    if let Some(one) = left.first() {
+        let shown = |text: &Option<String>| text.clone().unwrap_or_else(|| "nothing".to_owned());
+        let (planned, now) = (shown(&one.planned), shown(&one.now));
+        return Ok(Some(format!("{} was {planned} and is {now}", one.source)));
+    }
+    let seen = health::since(executor.host, executor.mark)?;
+    let trouble = plan.goal.devices.iter().find_map(|device| seen.of_driver(*device));
+    Ok(trouble.map(|trouble| {
+        format!("a device did not come back: {}; it needs a reset, or the host a reboot", trouble.text)
+    }))
+}

@@ -1,0 +1,5 @@
+//! Transactions on simulated hosts.
+
+mod common;
+mod crash;
+mod transaction;
