@@ -195,21 +195,18 @@ impl Place {
 
     fn make(&self, kernel: &Kernel, directory: &str) -> Result<()> {
         let headers = format!("usr/src/linux-headers-{}", kernel.release);
-        let mut command = match &self.release {
-            None => {
-                let mut command = Command::new("make");
-                command.arg("-C").arg(self.root.join(&headers));
-                command.arg(format!("M={}", self.root.join(directory).display()));
-                command
-            }
-            Some(_) => {
-                // The kernel's object tool reads /proc; the mount ends with the command.
-                let script = "mount -t proc proc \"$1/proc\" && exec chroot \"$@\"";
-                let mut command = Command::new("unshare");
-                command.args(["--mount", "sh", "-ec", script, "sh"]).arg(&self.root);
-                command.args(["make", "-C", &format!("/{headers}"), &format!("M=/{directory}")]);
-                command
-            }
+        let mut command = if self.release.is_none() {
+            let mut command = Command::new("make");
+            command.arg("-C").arg(self.root.join(&headers));
+            command.arg(format!("M={}", self.root.join(directory).display()));
+            command
+        } else {
+            // The kernel's object tool reads /proc; the mount ends with the command.
+            let script = "mount -t proc proc \"$1/proc\" && exec chroot \"$@\"";
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-ec", script, "sh"]).arg(&self.root);
+            command.args(["make", "-C", &format!("/{headers}"), &format!("M=/{directory}")]);
+            command
         };
         // Type information is not needed, and the tool that makes it may be missing.
         command.args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "W=1", "KCFLAGS=-Werror", "modules"]);

@@ -1,20 +1,20 @@
 //! Copies between all pairs of a tenant: lost without the map, intact under it, lost again after it.
 
 use anyhow::Result;
-use peerway_lab_protocol::Verdict;
+use peerway_lab_protocol::{Step, Verdict};
 
 use super::super::{inventory_of, inventory_step, matrix_step, probes_of};
 use super::{
-    Facts, PAGES, Proof, TENANT, expect_walks, held, judge_probe, lines, matrix_table, probe_step,
-    shell,
+    Facts, PAGES, Proof, Report, TENANT, expect_walks, held, judge_probe, lines, matrix_table,
+    probe_step, shell,
 };
 
 /// Longer than the kernel's limit on the rate of fault lines, so that the next fault is logged.
 const QUIET: &str = "sleep 6";
 
-pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
+fn steps() -> Vec<Step> {
     let all = TENANT.join(" ");
-    let steps = vec![
+    vec![
         inventory_step("inventory before"),
         shell("walk before", &format!("walks {all}")),
         probe_step("01 to 11, before", "01", "11"),
@@ -40,20 +40,29 @@ pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
         matrix_step("matrix after"),
         inventory_step("inventory after"),
         shell("unload", "rmmod peerway_map; echo $?"),
-    ];
-    let report = proof.boot("large", steps, facts)?;
+    ]
+}
+
+pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
+    let report = proof.boot("large", steps(), facts)?;
     facts.say(
         "Machine `large`: memories of 2 GiB above 4 GiB, each accelerator under its own host bridge. \
          Every ordered pair of the first four (the tenant's) is mapped, whole BARs. Before each copy \
          the destination is poisoned, and the verdict comes from the target's side.",
     );
+    matrices(facts, &report)?;
+    single_copies(facts, &report)?;
+    pages_and_entries(facts, &report)
+}
+
+fn matrices(facts: &mut Facts, report: &Report) -> Result<()> {
     for (name, title, mapped) in [
         ("matrix before", "Before:", false),
         ("matrix under the map", "Under the map:", true),
         ("matrix after", "After the unmap:", false),
     ] {
         facts.say(title);
-        let probes = probes_of(&report, name)?;
+        let probes = probes_of(report, name)?;
         facts.expect(&format!("{name}: pairs"), &probes.len(), &56);
         let ours = |address: &str| address.get(5..7).is_some_and(|bus| TENANT.contains(&bus));
         for probe in &probes {
@@ -63,6 +72,10 @@ pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
         }
         matrix_table(facts, &probes);
     }
+    Ok(())
+}
+
+fn single_copies(facts: &mut Facts, report: &Report) -> Result<()> {
     let mut rows = Vec::new();
     for (name, arrives) in [
         ("01 to 11, before", false),
@@ -70,35 +83,39 @@ pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
         ("01 to 81, not mapped", false),
         ("01 to 11, after", false),
     ] {
-        rows.push(judge_probe(facts, &report, name, arrives, Some(!arrives))?);
+        rows.push(judge_probe(facts, report, name, arrives, Some(!arrives))?);
     }
     facts.say("Single copies, and the faults that the kernel logged meanwhile:");
     facts.table(&["copy", "verdict", "faults"], &rows);
-    for line in lines(&report, "map")? {
+    Ok(())
+}
+
+fn pages_and_entries(facts: &mut Facts, report: &Report) -> Result<()> {
+    for line in lines(report, "map")? {
         facts.expect("map", &line.starts_with("done mapped 0 "), &true);
     }
-    for line in lines(&report, "unmap")? {
+    for line in lines(report, "unmap")? {
         facts.expect("unmap", &line.starts_with("done unmapped 0 "), &true);
     }
-    facts.expect("entries", &held(&report, "state")?, &Some(12));
-    facts.expect("entries after", &held(&report, "state after")?, &Some(0));
+    facts.expect("entries", &held(report, "state")?, &Some(12));
+    facts.expect("entries after", &held(report, "state after")?, &Some(0));
     facts.expect("verify", &report.stdout("verify")?.starts_with("done verified 0 "), &true);
-    expect_walks(facts, &report, "walk before", 0)?;
-    expect_walks(facts, &report, "walk under the map", PAGES)?;
-    expect_walks(facts, &report, "walk after", 0)?;
-    let before = inventory_of(&report, "inventory before")?;
+    expect_walks(facts, report, "walk before", 0)?;
+    expect_walks(facts, report, "walk under the map", PAGES)?;
+    expect_walks(facts, report, "walk after", 0)?;
+    let before = inventory_of(report, "inventory before")?;
     for name in ["inventory under the map", "inventory after"] {
         facts.expect(
             &format!("{name}: nothing else changed"),
-            &inventory_of(&report, name)?,
+            &inventory_of(report, name)?,
             &before,
         );
     }
-    let unload = lines(&report, "unload in use")?;
+    let unload = lines(report, "unload in use")?;
     facts.expect("unload in use", &unload.first(), &Some(&"1"));
     facts.expect("unload", &report.stdout("unload")?.trim(), &"0");
     facts.say("The module's own words with all entries live:");
-    facts.quote(lines(&report, "state")?);
+    facts.quote(lines(report, "state")?);
     let seconds = |name: &str| -> Result<String> {
         Ok(format!(
             "{:.1} s",
