@@ -11,6 +11,7 @@ pub mod kmod;
 pub mod machine;
 pub mod paths;
 mod process;
+pub mod product;
 pub mod scenario;
 pub mod script;
 mod tools;
@@ -67,6 +68,12 @@ enum Command {
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
     },
+    /// Hold the product's verdicts against copies, and write docs/lab/product-SERIES.md
+    Product {
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+    },
     /// Boot a machine, run one command in its shell, and print what came of it
     Shell {
         /// Name of the machine
@@ -107,6 +114,7 @@ fn run(command: Command) -> Result<()> {
         Command::Run { scenario, kernel } => run_one(scenario, kernel),
         Command::Facts { kernel } => or_all(kernel).into_iter().try_for_each(facts::write),
         Command::Machines => machines(),
+        Command::Product { kernel } => product::write(kernel),
         Command::Kmod { kernel } => kmod::write(kernel),
         Command::Shell { machine, kernel, program, command } => {
             shell(&machine, kernel, &program, &command)

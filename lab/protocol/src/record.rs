@@ -99,3 +99,18 @@ pub struct TypeWrite {
     /// What the file reads afterwards.
     pub reads: String,
 }
+
+/// What `lab-still` prints: what differs from the snapshot that it took before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stillness {
+    /// Files in the snapshot.
+    pub files: usize,
+    /// Those of them that are a device's configuration space.
+    pub configurations: usize,
+    /// Files whose content is another.
+    pub changed: Vec<String>,
+    /// Files that were not there.
+    pub appeared: Vec<String>,
+    /// Files that are not there any more.
+    pub gone: Vec<String>,
+}

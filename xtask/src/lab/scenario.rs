@@ -16,8 +16,8 @@ mod identity;
 mod inventory;
 mod pairs;
 pub mod peer_map;
-mod routes;
-mod sides;
+pub(super) mod routes;
+pub(super) mod sides;
 mod type_rules;
 mod vfio;
 

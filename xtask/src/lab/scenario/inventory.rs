@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 
-use super::{boot, inventory_of, inventory_step, older_than};
+use super::{inventory_of, older_than, pairs};
 use crate::lab::facts::Facts;
 use crate::lab::kernel::Kernel;
 use crate::lab::machine::Machine;
 
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let machine = Machine::named("replica")?;
-    let report = boot(kernel, "replica", vec![inventory_step("inventory")])?;
+    let report = pairs::replica(kernel)?;
     let inventory = inventory_of(&report, "inventory")?;
     let mut facts = Facts::default();
     facts.say(format!("Machine `replica`: {}.", machine.summary));

@@ -1,33 +1,23 @@
 //! Machines whose paths or IOMMU settings differ.
 
 use anyhow::Result;
-use peerway_lab_protocol::{Inventory, Verdict};
+use peerway_lab_protocol::{Inventory, Step, Verdict};
 
 use super::{boot, faults, inventory_of, inventory_step, matrix_step, matrix_table, probes_of};
+use crate::lab::boot::Report;
 use crate::lab::facts::Facts;
 use crate::lab::kernel::Kernel;
 use crate::lab::machine::Machine;
 
+/// Machines, and whether copies arrive there.
+pub(in crate::lab) const MACHINES: [(&str, bool); 4] =
+    [("iommu-off", true), ("passthrough", true), ("switch", false), ("no-acs", false)];
+
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let mut facts = Facts::default();
-    for (name, arrives) in
-        [("iommu-off", true), ("passthrough", true), ("switch", false), ("no-acs", false)]
-    {
-        let machine = Machine::named(name)?;
-        let steps = vec![inventory_step("inventory"), matrix_step("matrix")];
-        let report = boot(kernel, name, steps)?;
-        facts.say(format!("### Machine `{name}`\n\n{}.", capitalised(&machine.summary)));
-        facts.say(format!("`{}`", report.command_line));
-        let matrix = probes_of(&report, "matrix")?;
-        matrix_table(&mut facts, &matrix);
-        let expected = if arrives { Verdict::Intact } else { Verdict::Damaged };
-        for probe in &matrix {
-            let pair = format!("{name}: {} to {}", probe.from, probe.to);
-            facts.expect(&pair, &probe.verdict, &expected);
-        }
-        let count = faults(&report.kernel_log).len();
-        facts.expect(&format!("{name}: faults were logged"), &(count > 0), &!arrives);
-        groups(&mut facts, &machine, &inventory_of(&report, "inventory")?);
+    for (name, arrives) in MACHINES {
+        let report = boot(kernel, name, steps())?;
+        judge(&mut facts, &Machine::named(name)?, arrives, &report)?;
     }
     facts.say(
         "The emulator sends every request of a device to the IOMMU, whatever switch or port lies \
@@ -35,6 +25,34 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
          Groups are what the kernel makes of the ACS capabilities that it sees.",
     );
     Ok(facts)
+}
+
+/// What is done on each of them.
+pub(in crate::lab) fn steps() -> Vec<Step> {
+    vec![inventory_step("inventory"), matrix_step("matrix")]
+}
+
+/// Whether a machine did what is expected of it.
+pub(in crate::lab) fn judge(
+    facts: &mut Facts,
+    machine: &Machine,
+    arrives: bool,
+    report: &Report,
+) -> Result<()> {
+    let name = &machine.name;
+    facts.say(format!("### Machine `{name}`\n\n{}.", capitalised(&machine.summary)));
+    facts.say(format!("`{}`", report.command_line));
+    let matrix = probes_of(report, "matrix")?;
+    matrix_table(facts, &matrix);
+    let expected = if arrives { Verdict::Intact } else { Verdict::Damaged };
+    for probe in &matrix {
+        let pair = format!("{name}: {} to {}", probe.from, probe.to);
+        facts.expect(&pair, &probe.verdict, &expected);
+    }
+    let count = faults(&report.kernel_log).len();
+    facts.expect(&format!("{name}: faults were logged"), &(count > 0), &!arrives);
+    groups(facts, machine, &inventory_of(report, "inventory")?);
+    Ok(())
 }
 
 fn groups(facts: &mut Facts, machine: &Machine, inventory: &Inventory) {

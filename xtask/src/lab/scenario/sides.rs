@@ -1,8 +1,10 @@
 //! Devices beside the accelerators go on working, whatever happens to the accelerators.
 
 use anyhow::Result;
+use peerway_lab_protocol::Step;
 
 use super::{boot, faults, inventory_of, inventory_step, matrix_step};
+use crate::lab::boot::Report;
 use crate::lab::facts::Facts;
 use crate::lab::kernel::Kernel;
 use crate::lab::script;
@@ -11,16 +13,25 @@ use crate::lab::script;
 const SIDES: [(&str, &str); 2] = [("0000:02:00.0", "nvme"), ("0000:03:00.0", "e1000e")];
 
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
+    let mut facts = Facts::default();
+    judge(&mut facts, &boot(kernel, "sides", steps())?)?;
+    Ok(facts)
+}
+
+/// What is done.
+pub(in crate::lab) fn steps() -> Vec<Step> {
     let read = ["sh", "-c", "dd if=/dev/nvme0n1 of=/dev/null bs=64k count=64 2>&1 && echo read"];
-    let steps = vec![
+    vec![
         inventory_step("inventory"),
         script::run("read before", &read),
         matrix_step("matrix"),
         script::run("read after", &read),
-    ];
-    let report = boot(kernel, "sides", steps)?;
-    let inventory = inventory_of(&report, "inventory")?;
-    let mut facts = Facts::default();
+    ]
+}
+
+/// Whether drive and card did what is expected of them.
+pub(in crate::lab) fn judge(facts: &mut Facts, report: &Report) -> Result<()> {
+    let inventory = inventory_of(report, "inventory")?;
     let mut rows = Vec::new();
     for (address, driver) in SIDES {
         let device = inventory.devices.iter().find(|device| device.address == address);
@@ -38,5 +49,5 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     }
     facts
         .say("4 MiB were read from the drive before and after the accelerators' copies: no fault.");
-    Ok(facts)
+    Ok(())
 }

@@ -1,0 +1,73 @@
+//! The product's documents, as far as they are held against facts.
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+use super::super::boot::Report;
+
+/// `diagnose --format json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Diagnosis {
+    pub(super) pairs: Vec<Pair>,
+}
+
+/// One ordered pair.
+#[derive(Debug, Deserialize)]
+pub(super) struct Pair {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) verdict: String,
+    pub(super) codes: Vec<String>,
+    pub(super) reason: String,
+}
+
+/// `scan --format json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Scan {
+    pub(super) devices: Vec<Device>,
+    pub(super) groups: Vec<Group>,
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) iommu: Iommu,
+    pub(super) gaps: Vec<serde_json::Value>,
+}
+
+/// One device.
+#[derive(Debug, Deserialize)]
+pub(super) struct Device {
+    pub(super) address: String,
+    pub(super) vendor_id: Option<String>,
+    pub(super) device_id: Option<String>,
+    pub(super) driver: Option<String>,
+    pub(super) numa_node: Option<u32>,
+    pub(super) group: Option<u32>,
+    pub(super) tenant: Option<String>,
+}
+
+/// One IOMMU group.
+#[derive(Debug, Deserialize)]
+pub(super) struct Group {
+    pub(super) id: u32,
+    #[serde(rename = "type")]
+    pub(super) kind: Option<String>,
+    pub(super) devices: Vec<String>,
+}
+
+/// One tenant.
+#[derive(Debug, Deserialize)]
+pub(super) struct Tenant {
+    pub(super) id: String,
+    pub(super) devices: Vec<String>,
+}
+
+/// The IOMMU.
+#[derive(Debug, Deserialize)]
+pub(super) struct Iommu {
+    pub(super) vendor: Option<String>,
+    pub(super) state: String,
+}
+
+/// What a step of the product printed.
+pub(super) fn of<T: serde::de::DeserializeOwned>(report: &Report, step: &str) -> Result<T> {
+    serde_json::from_str(report.stdout(step)?)
+        .with_context(|| format!("cannot understand what {step:?} printed"))
+}
