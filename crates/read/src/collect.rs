@@ -3,6 +3,7 @@
 
 pub mod cpu;
 pub mod encryption;
+pub mod faults;
 pub mod firmware;
 pub mod holders;
 pub mod iommu;

@@ -6,6 +6,7 @@
 //! are read.
 
 mod files;
+mod follow;
 mod recording;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 use crate::error::{ReadError, Reason, observe};
 use crate::tree::{Node, NodeId, Tree};
 use files::Regular;
+pub use follow::KernelLog;
 pub use recording::Recording;
 
 /// Attributes and small files are never longer than this.

@@ -31,14 +31,21 @@ const LONGEST: usize = 8 << 10;
 /// Most lines kept.
 const MOST_LINES: usize = 512;
 
-/// Reads the facts; unreadable where the log may not be read.
-pub fn facts(root: &Root) -> Observed<Vec<String>> {
-    let bytes = match root.kernel_log(MOST) {
-        Ok(bytes) => bytes,
-        Err(error) => return error.observed(),
-    };
-    let facts = bytes
-        .split(|byte| *byte == b'\n')
+/// The log of this boot, in records of `/dev/kmsg`; unreadable where it may not be read.
+pub fn read(root: &Root) -> Observed<Vec<u8>> {
+    match root.kernel_log(MOST) {
+        Ok(bytes) => Observed::Known(bytes),
+        Err(error) => error.observed(),
+    }
+}
+
+/// The lines of a log that state facts about the boot.
+pub fn facts(log: &Observed<Vec<u8>>) -> Observed<Vec<String>> {
+    log.as_ref().map(|bytes| boot_facts(bytes))
+}
+
+fn boot_facts(log: &[u8]) -> Vec<String> {
+    log.split(|byte| *byte == b'\n')
         .filter(|record| record.len() <= LONGEST)
         .filter_map(|record| {
             // A record reads `priority,sequence,microseconds,flags;text`
@@ -52,8 +59,7 @@ pub fn facts(root: &Root) -> Observed<Vec<String>> {
             relevant.then(|| text.to_owned())
         })
         .take(MOST_LINES)
-        .collect();
-    Observed::Known(facts)
+        .collect()
 }
 
 /// Where the log is read from, for evidence.

@@ -10,7 +10,7 @@ use super::KMSG;
 use crate::error::Reason;
 
 /// Longest record of the kernel log (`CONSOLE_EXT_LOG_MAX`, `PRINTKRB_RECORD_MAX`).
-const KMSG_RECORD: usize = 8 << 10;
+pub(super) const KMSG_RECORD: usize = 8 << 10;
 
 /// Device number of `/dev/kmsg` (`drivers/char/mem.c`): memory devices, minor 11.
 const KMSG_DEVICE: (u32, u32) = (1, 11);
@@ -168,15 +168,7 @@ pub(super) fn read_kernel_log(root: &OwnedFd, limit: usize) -> Result<Vec<u8>, R
             };
         }
     }
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = retry(|| rustix::fs::openat2(root, relative(KMSG), flags, Mode::empty(), resolve))?;
-    let state = rustix::fs::fstat(&file).map_err(Reason::Errno)?;
-    let device = (rustix::fs::major(state.st_rdev), rustix::fs::minor(state.st_rdev));
-    let kind = FileType::from_raw_mode(state.st_mode);
-    if kind != FileType::CharacterDevice || device != KMSG_DEVICE {
-        return Err(Reason::NotRegular);
-    }
+    let file = open_kernel_log(root)?;
     let mut bytes: Vec<u8> = Vec::new();
     while bytes.len() < limit {
         bytes.reserve(KMSG_RECORD);
@@ -188,6 +180,20 @@ pub(super) fn read_kernel_log(root: &OwnedFd, limit: usize) -> Result<Vec<u8>, R
         }
     }
     Ok(bytes)
+}
+
+/// The device of the kernel log; the descriptor does not wait.
+pub(super) fn open_kernel_log(root: &OwnedFd) -> Result<OwnedFd, Reason> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = retry(|| rustix::fs::openat2(root, relative(KMSG), flags, Mode::empty(), resolve))?;
+    let state = rustix::fs::fstat(&file).map_err(Reason::Errno)?;
+    let device = (rustix::fs::major(state.st_rdev), rustix::fs::minor(state.st_rdev));
+    let kind = FileType::from_raw_mode(state.st_mode);
+    if kind != FileType::CharacterDevice || device != KMSG_DEVICE {
+        return Err(Reason::NotRegular);
+    }
+    Ok(file)
 }
 
 pub(super) fn list_directory(fd: &OwnedFd, path: &str) -> Result<Vec<String>, Reason> {
