@@ -5,6 +5,9 @@ use serde::Deserialize;
 
 use super::super::boot::Report;
 
+/// Exit status of a diagnosis in which nothing is wrong and something is open.
+const UNDECIDED: i32 = 3;
+
 /// `diagnose --format json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Diagnosis {
@@ -66,8 +69,15 @@ pub(super) struct Iommu {
     pub(super) state: String,
 }
 
-/// What a step of the product printed.
+/// What a step of the product printed; a verdict that it leaves open is an answer too.
 pub(super) fn of<T: serde::de::DeserializeOwned>(report: &Report, step: &str) -> Result<T> {
-    serde_json::from_str(report.stdout(step)?)
+    let outcome = report.outcome(step)?;
+    let ended = (outcome.status, outcome.timed_out);
+    anyhow::ensure!(
+        ended == (Some(0), false) || ended == (Some(UNDECIDED), false),
+        "step {step:?} ended with {ended:?}: {}",
+        outcome.stderr
+    );
+    serde_json::from_str(&outcome.stdout)
         .with_context(|| format!("cannot understand what {step:?} printed"))
 }

@@ -14,8 +14,51 @@ use super::super::machine::Machine;
 use super::super::script;
 use super::{COMMANDS, DECLARED, boot};
 
-/// Files that move by themselves, a star for any characters; each was seen to move without any command.
-const MOVING: [(&str, &str); 1] = [("/proc/sys/kernel/random/*", "random numbers")];
+/// A file that moves by itself, or with any process that runs, whatever it reads.
+struct Moving {
+    /// Its path, a star for any characters.
+    pattern: &'static str,
+    what: &'static str,
+    /// Seen to move in every run without any command; the others do so now and then.
+    always: bool,
+}
+
+const MOVING: [Moving; 26] = [
+    always("/proc/sys/kernel/ns_last_pid", "number of the youngest process"),
+    always("/proc/sys/kernel/random/uuid", "a new one for each reader"),
+    always("/sys/devices/*/power/runtime_active_time", "time"),
+    always("/sys/devices/*/power/runtime_suspended_time", "time"),
+    always("/sys/devices/*/rtc/rtc0/since_epoch", "time"),
+    always("/sys/devices/*/rtc/rtc0/time", "time"),
+    always("/sys/devices/system/node/node*/meminfo", "memory in use"),
+    always("/sys/devices/system/node/node*/numastat", "pages that were allocated"),
+    always("/sys/devices/system/node/node*/vmstat", "memory in use"),
+    always("/sys/kernel/irq/*/per_cpu_count", "interrupts"),
+    always("/sys/kernel/slab/*/objects", "objects of the kernel"),
+    always("/sys/kernel/slab/*/total_objects", "objects of the kernel"),
+    at_times("/proc/sys/fs/dentry-state", "names in memory"),
+    at_times("/proc/sys/fs/file-nr", "open files"),
+    at_times("/proc/sys/fs/inode-nr", "files in memory"),
+    at_times("/proc/sys/fs/inode-state", "files in memory"),
+    at_times("/proc/sys/kernel/random/entropy_avail", "randomness"),
+    at_times("/sys/devices/*/rtc/rtc0/date", "time"),
+    at_times("/sys/devices/virtual/bdi/*/max_bytes", "a share of free memory"),
+    at_times("/sys/devices/virtual/thermal/*/time_in_state_ms", "time"),
+    at_times("/sys/kernel/mm/transparent_hugepage/hugepages-*/stats/*", "memory of processes"),
+    at_times("/sys/kernel/mm/transparent_hugepage/khugepaged/full_scans", "the kernel's own work"),
+    at_times("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_collapsed", "the same"),
+    at_times("/sys/kernel/slab/*/cpu_slabs", "objects of the kernel"),
+    at_times("/sys/kernel/slab/*/*partial", "objects of the kernel"),
+    at_times("/sys/kernel/slab/*/slabs", "objects of the kernel"),
+];
+
+const fn always(pattern: &'static str, what: &'static str) -> Moving {
+    Moving { pattern, what, always: true }
+}
+
+const fn at_times(pattern: &'static str, what: &'static str) -> Moving {
+    Moving { pattern, what, always: false }
+}
 
 /// Snapshots without a command between them, after the first.
 const IDLE: usize = 3;
@@ -44,27 +87,36 @@ fn snapshot(name: String) -> Step {
     Step { deadline_ms: DEADLINE_MS, ..script::run(&name, &["lab-still"]) }
 }
 
-fn judge(report: &Report) -> Result<Facts> {
-    let mut facts = Facts::default();
-    let mut moved: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    let mut strangers = |facts: &mut Facts, step: &str| -> Result<(Stillness, Vec<String>)> {
-        let found: Stillness = serde_json::from_str(report.stdout(step)?)
+/// Differences that were seen so far, by pattern.
+struct Seen<'a> {
+    report: &'a Report,
+    moved: BTreeMap<&'static str, BTreeSet<String>>,
+}
+
+impl Seen<'_> {
+    /// Reads what a snapshot found; anything that must not move is a difference.
+    fn snapshot(&mut self, facts: &mut Facts, step: &str) -> Result<(Stillness, usize)> {
+        let found: Stillness = serde_json::from_str(self.report.stdout(step)?)
             .with_context(|| format!("cannot understand {step:?}"))?;
-        let all = found.changed.iter().chain(&found.appeared).chain(&found.gone);
-        let mut unknown = Vec::new();
-        for path in all {
-            match MOVING.iter().find(|(pattern, _)| matches(pattern, path)) {
-                Some((pattern, _)) => {
-                    moved.entry(pattern).or_default().insert(step.to_owned());
+        let mut strangers = Vec::new();
+        for path in found.changed.iter().chain(&found.appeared).chain(&found.gone) {
+            match MOVING.iter().find(|one| matches(one.pattern, path)) {
+                Some(one) => {
+                    self.moved.entry(one.pattern).or_default().insert(step.to_owned());
                 }
-                None => unknown.push(path.clone()),
+                None => strangers.push(path.clone()),
             }
         }
-        facts.expect(&format!("{step}: files that must not move"), &unknown, &Vec::new());
-        Ok((found, unknown))
-    };
+        facts.expect(&format!("{step}: files that must not move"), &strangers, &Vec::new());
+        Ok((found, strangers.len()))
+    }
+}
+
+fn judge(report: &Report) -> Result<Facts> {
+    let mut facts = Facts::default();
+    let mut seen = Seen { report, moved: BTreeMap::new() };
     for number in 1..=IDLE {
-        strangers(&mut facts, &format!("idle {number}"))?;
+        seen.snapshot(&mut facts, &format!("idle {number}"))?;
     }
     let mut rows = Vec::new();
     for command in COMMANDS {
@@ -72,34 +124,43 @@ fn judge(report: &Report) -> Result<Facts> {
         let well = outcome.status.is_some_and(|status| status < 5) && !outcome.timed_out;
         let shown = format!("{}: {:?} {}", command.name, outcome.status, outcome.stderr);
         facts.expect(&format!("{shown} ended"), &well, &true);
-        let silent: Vec<String> = outcome.kernel.clone();
-        facts.expect(&format!("{}: kernel log", command.name), &silent, &Vec::new());
-        let (found, unknown) = strangers(&mut facts, &format!("after {}", command.name))?;
-        facts.expect(
-            "devices' configuration spaces are looked at",
-            &(found.configurations > 16),
-            &true,
-        );
+        facts.expect(&format!("{}: kernel log", command.name), &outcome.kernel, &Vec::new());
+        let (found, strangers) = seen.snapshot(&mut facts, &format!("after {}", command.name))?;
+        let devices = found.configurations > 16;
+        facts.expect("configuration spaces were looked at", &devices, &true);
         rows.push(vec![
             format!("`peerway {}`", command.words.join(" ")),
             found.files.to_string(),
             found.configurations.to_string(),
-            unknown.len().to_string(),
+            strangers.to_string(),
             outcome.kernel.len().to_string(),
         ]);
     }
+    facts.say(
+        "Every readable file of `/sys` and `/proc/sys`, what `/proc` says of the system, and every \
+         device's configuration space, before and after each command as root on machine `sides`. \
+         Left out: `resourceN`, `rom` and `vpd` of devices, which a reader would reach into, and \
+         what is mounted below those trees.",
+    );
     let head = ["command", "files", "of them configuration space", "changed", "kernel lines"];
     facts.table(&head, &rows);
-    facts.say("Files that move by themselves, and are left out of that count:");
+    facts.say("Files that move by themselves or with any process, and are left out of that count:");
     let mut listed = Vec::new();
-    for (pattern, what) in MOVING {
-        let idle = moved
-            .get(pattern)
-            .is_some_and(|steps| steps.iter().any(|step| step.starts_with("idle")));
-        facts.expect(&format!("{pattern} moves by itself"), &idle, &true);
-        listed.push(vec![format!("`{pattern}`"), what.to_owned()]);
+    for one in MOVING {
+        let steps = seen.moved.get(one.pattern);
+        let count = |begin: &str| {
+            steps.into_iter().flatten().filter(|step| step.starts_with(begin)).count()
+        };
+        if one.always {
+            facts.expect(&format!("{} moves by itself", one.pattern), &(count("idle") > 0), &true);
+        }
+        let pattern = format!("`{}`", one.pattern);
+        let (idle, after) = (count("idle").to_string(), count("after").to_string());
+        listed.push(vec![pattern, one.what.to_owned(), idle, after]);
     }
-    facts.table(&["file", "what it is"], &listed);
+    let (idle, after) =
+        (format!("of {IDLE} idle"), format!("of {} after a command", COMMANDS.len()));
+    facts.table(&["file", "what it is", &idle, &after], &listed);
     Ok(facts)
 }
 
