@@ -1,5 +1,8 @@
 //! The `peerway` binary: arguments in, text out.
 
+mod change;
+mod place;
+
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -20,6 +23,8 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     Read(ReadCommand),
+    #[command(flatten)]
+    Change(change::ChangeCommand),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +36,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let command = match cli.command {
         Some(Command::Read(command)) => command,
+        Some(Command::Change(command)) => return change::run(&cli.global, &command).into(),
         None => ReadCommand::Status,
     };
     peerway_cli_read::run(&cli.global, command, Cli::command()).into()

@@ -139,7 +139,7 @@ fn after(log: &[u8], mark: u64) -> Seen {
             scanner.feed(record, &mut seen);
         }
     }
-    scanner.finish_part(&mut seen);
+    scanner.finish(&mut seen);
     // The ring was overwritten past the mark.
     seen.lost |= first.is_some_and(|first| first > mark + 1);
     seen

@@ -251,3 +251,17 @@ fn not_first(
         format!("a device did not come back: {}; it needs a reset, or the host a reboot", trouble.text)
     }))
 }
+
+/// Writes the safe environment of the last plan out of turn: what was proved holds no more.
+pub fn close(grant: &WriteGrant<'_>, host: &mut dyn Host) -> Result<(), WriteError> {
+    let all = grant.journal.transactions();
+    let plan = all.iter().rev().find_map(|one| one.begin()).map(|(_, plan, ..)| plan);
+    let steps = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
+    let safe = steps.iter().find(|step| {
+        matches!(step.act, Op::WriteEnvironment { kind: Environment::Safe, .. })
+    });
+    match safe {
+        Some(step) => host.perform(&step.act),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,371 @@
+//! The changing commands: apply, confirm, rollback, recover, undo, history, verify.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Args, Subcommand};
+use peerway_cli_read::args::Format;
+use peerway_cli_read::output::{Output, complain};
+use peerway_cli_read::{Exit, Global};
+use peerway_roads::Plan;
+use peerway_sim::react::SimHost;
+use peerway_write::grant::{GrantError, Place};
+use peerway_write::history::history;
+use peerway_write::journal::{Journal, JournalError};
+use peerway_write::store::DirectoryStore;
+use peerway_write::transaction::{Ending, Settings, TransactionError, in_force};
+use peerway_write::{WriteGrant, recovery};
+use thiserror::Error;
+
+use crate::place::{self, PlaceError};
+
+/// A plan is not longer than this.
+const MOST_PLAN: usize = 64 << 20;
+
+/// The changing commands.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ChangeCommand {
+    /// Carry a plan out, up to the point where you confirm it
+    Apply {
+        /// File that `plan -o FILE` wrote
+        plan: PathBuf,
+        /// Seconds to confirm in; without a word it is taken back
+        #[arg(long, default_value_t = 600, value_name = "SECONDS",
+              value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        confirm_within: u64,
+        /// No timer of its own: time passes by --later only (simulated hosts)
+        #[arg(long, hide = true)]
+        no_timer: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Keep what was applied: fence down, environment lifted, services started
+    Confirm(At),
+    /// Take back what is under way
+    Rollback(At),
+    /// Finish what a crash or a holder left: the first state, or the last
+    Recover(At),
+    /// Take back everything that was ever set here and is in force
+    Undo {
+        /// Everything
+        #[arg(long, required = true)]
+        all: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Every transaction of this host
+    History(At),
+    /// Whether the last confirmed change is in force, and nobody else was touched
+    Verify(At),
+    /// Waits, and takes back what was not confirmed
+    #[command(hide = true)]
+    DeadMan {
+        /// Seconds
+        seconds: u64,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+/// Where.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct At {
+    /// Directory of the journal, and of the simulated host between commands
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Lets so many seconds pass first (simulated hosts)
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    later: u64,
+}
+
+#[derive(Debug, Error)]
+enum ChangeError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
+    #[error("cannot read the plan {path:?}: {why}; write one with peerway plan ROAD -o FILE")]
+    Plan { path: String, why: String },
+    #[error("cannot start the timer that takes it back: {0}")]
+    Timer(std::io::Error),
+    #[error("cannot watch for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("cannot render the answer: {0}")]
+    Render(serde_json::Error),
+}
+
+impl ChangeError {
+    /// Its exit code, given whether a transaction was left open.
+    fn exit(&self, left: bool) -> Exit {
+        match self {
+            _ if left => Exit::NotTakenBack,
+            Self::Plan { .. } => Exit::Usage,
+            Self::Place(PlaceError::NoSuchSimulation(_) | PlaceError::NoState) => Exit::Usage,
+            Self::Transaction(TransactionError::Grant(GrantError::Journal(
+                JournalError::Damaged { .. },
+            ))) => Exit::NotTakenBack,
+            Self::Place(_) | Self::Transaction(_) => Exit::Refused,
+            Self::Timer(_) | Self::Signals(_) | Self::Render(_) => Exit::Internal,
+        }
+    }
+}
+
+/// Runs a changing command.
+pub(crate) fn run(global: &Global, command: &ChangeCommand) -> Exit {
+    let mut output = Output::stdout();
+    let mut left = false;
+    let exit = match execute(global, command, &mut output, &mut left) {
+        Ok(exit) => exit,
+        Err(error) => {
+            complain(&format!("peerway: {error}\n"));
+            error.exit(left)
+        }
+    };
+    match output.finish() {
+        Ok(()) => exit,
+        Err(error) => {
+            complain(&format!("peerway: cannot write the answer: {error}\n"));
+            exit.and(Exit::Internal)
+        }
+    }
+}
+
+fn at(command: &ChangeCommand) -> &At {
+    match command {
+        ChangeCommand::Apply { at, .. }
+        | ChangeCommand::Undo { at, .. }
+        | ChangeCommand::DeadMan { at, .. }
+        | ChangeCommand::Confirm(at)
+        | ChangeCommand::Rollback(at)
+        | ChangeCommand::Recover(at)
+        | ChangeCommand::History(at)
+        | ChangeCommand::Verify(at) => at,
+    }
+}
+
+fn execute(
+    global: &Global,
+    command: &ChangeCommand,
+    output: &mut Output,
+    left: &mut bool,
+) -> Result<Exit, ChangeError> {
+    if global.host == "live" {
+        return Err(PlaceError::Live.into());
+    }
+    let mut later = at(command).later;
+    if let ChangeCommand::DeadMan { seconds, .. } = command {
+        wait_out(*seconds);
+        later = later.saturating_add(seconds.saturating_add(1));
+    }
+    let plan = match command {
+        ChangeCommand::Apply { plan, .. } => Some(read_plan(plan)?),
+        _ => None,
+    };
+    let directory = place::state_directory(at(command).state.as_deref(), &global.host)?;
+    place::make_directories(&directory)?;
+    let mut store = DirectoryStore::open(&directory).map_err(PlaceError::from)?;
+    let mut host = place::load(&directory, &global.host)?;
+    host.pass(later);
+    let result = change(global, command, plan.as_ref(), &mut store, &mut host, output);
+    // Whatever came of it, the host is what it is now.
+    let saved = place::save(&directory, &global.host, &host);
+    if let Ok(journal) = Journal::open(&mut store) {
+        *left = result.is_err()
+            && !matches!(
+                result,
+                Err(ChangeError::Transaction(
+                    TransactionError::NothingToConfirm(_)
+                        | TransactionError::Grant(GrantError::Unfinished { .. })
+                ))
+            )
+            && journal.open_transaction().is_some();
+    }
+    let exit = result?;
+    saved?;
+    if let ChangeCommand::Apply { confirm_within, no_timer: false, .. } = command
+        && Journal::open(&mut store).is_ok_and(|journal| journal.open_transaction().is_some())
+    {
+        start_timer(&global.host, &directory, *confirm_within)?;
+    }
+    Ok(exit)
+}
+
+fn read_plan(path: &Path) -> Result<Plan, ChangeError> {
+    let error = |why: String| ChangeError::Plan { path: path.display().to_string(), why };
+    let bytes = peerway_cli_read::host::read_option_file(path, MOST_PLAN).map_err(error)?;
+    serde_json::from_slice(&bytes).map_err(|why| error(why.to_string()))
+}
+
+fn signals() -> Result<Arc<AtomicBool>, ChangeError> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(ChangeError::Signals)?;
+    }
+    Ok(flag)
+}
+
+fn change(
+    global: &Global,
+    command: &ChangeCommand,
+    plan: Option<&Plan>,
+    store: &mut DirectoryStore,
+    host: &mut SimHost,
+    output: &mut Output,
+) -> Result<Exit, ChangeError> {
+    let flag = signals()?;
+    let confirm_within = match command {
+        ChangeCommand::Apply { confirm_within, .. } => *confirm_within,
+        _ => 0,
+    };
+    let settings = Settings { confirm_within, interrupted: &flag };
+    let grant = WriteGrant::take(store, Place::Simulated).map_err(TransactionError::from)?;
+    let ending = match command {
+        ChangeCommand::Apply { .. } => match plan {
+            Some(plan) => peerway_write::apply(grant, host, plan, settings)?,
+            None => Ending::Nothing,
+        },
+        ChangeCommand::Confirm(_) => peerway_write::confirm(grant, host, settings)?,
+        ChangeCommand::Rollback(_) => {
+            let why = "the operator took it back";
+            let ending = recovery::roll_back(grant, host, settings, why)?;
+            return Ok(asked_back(&ending, output));
+        }
+        ChangeCommand::Recover(_) | ChangeCommand::DeadMan { .. } => {
+            peerway_write::recover(grant, host, settings)?
+        }
+        ChangeCommand::Undo { .. } => {
+            let endings = recovery::undo_all(grant, host, settings)?;
+            if endings.is_empty() {
+                output.line("nothing of ours is in force");
+            }
+            return Ok(endings
+                .iter()
+                .map(|ending| asked_back(ending, output))
+                .fold(Exit::Fine, Exit::and));
+        }
+        ChangeCommand::History(_) => return list(global, grant.journal(), output),
+        ChangeCommand::Verify(_) => return verify(&grant, host, output),
+    };
+    Ok(say(&ending, output))
+}
+
+/// Says what came of it.
+fn say(ending: &Ending, output: &mut Output) -> Exit {
+    match ending {
+        Ending::Nothing => {
+            output.line("nothing is under way");
+            Exit::Fine
+        }
+        Ending::Waiting { id, until } => {
+            output.line(&format!(
+                "{id}: applied and verified; confirm it before {until} s after boot, or it is \
+                 taken back"
+            ));
+            Exit::Fine
+        }
+        Ending::Succeeded { id } => {
+            output.line(&format!("{id}: in force"));
+            Exit::Fine
+        }
+        Ending::TakenBack { id, why } => {
+            output.line(&format!("{id}: taken back: {why}"));
+            Exit::TakenBack
+        }
+        Ending::GoneWithBoot { id } => {
+            output.line(&format!("{id}: gone with the last boot; nothing of it is left"));
+            Exit::Fine
+        }
+        Ending::PendingHolder { id, holders } => {
+            complain(&format!(
+                "peerway: {id} is NOT taken back: {}\nhint: stop these processes, then run peerway \
+                 recover; new jobs get the safe environment\n",
+                holders.join("; ")
+            ));
+            Exit::NotTakenBack
+        }
+        Ending::Remains { id, step, why } => {
+            let step = match step {
+                0 => "the state".to_owned(),
+                step => format!("step {step}"),
+            };
+            complain(&format!(
+                "peerway: {id} is NOT taken back: {step} remains: {why}\nhint: mend what it names, \
+                 then run peerway recover\n"
+            ));
+            Exit::NotTakenBack
+        }
+    }
+}
+
+/// The same where going back is what was asked for.
+fn asked_back(ending: &Ending, output: &mut Output) -> Exit {
+    match say(ending, output) {
+        Exit::TakenBack => Exit::Fine,
+        other => other,
+    }
+}
+
+fn list(global: &Global, journal: &Journal<'_>, output: &mut Output) -> Result<Exit, ChangeError> {
+    for record in history(journal) {
+        if global.format == Format::Text {
+            let ended = record.ended.as_deref().unwrap_or("not over");
+            output.line(&format!(
+                "{}  {:16}  {:20}  {} .. {ended}",
+                record.id, record.road, record.state, record.began
+            ));
+            if let Some(why) = &record.why {
+                output.line(&format!("         {why}"));
+            }
+        } else {
+            output.line(&serde_json::to_string(&record).map_err(ChangeError::Render)?);
+        }
+    }
+    Ok(Exit::Fine)
+}
+
+fn verify(
+    grant: &WriteGrant<'_>,
+    host: &mut SimHost,
+    output: &mut Output,
+) -> Result<Exit, ChangeError> {
+    let Some((id, problems)) = in_force(grant, host)? else {
+        output.line("nothing was confirmed on this boot");
+        return Ok(Exit::Undecided);
+    };
+    if problems.is_empty() {
+        output.line(&format!("{id}: in force, and nobody else was touched"));
+        return Ok(Exit::Fine);
+    }
+    // New jobs begin without peer access, whatever is done about it.
+    recovery::close(grant, host).map_err(TransactionError::from)?;
+    output.line(&format!("{id}: NOT as it was confirmed; the safe environment is written"));
+    for problem in problems {
+        output.line(&format!("  {problem}"));
+    }
+    Ok(Exit::Findings)
+}
+
+/// Starts the timer: this program again, in a session of its own, so that it outlives terminal
+/// and process.
+#[expect(clippy::disallowed_methods, reason = "the command line starts this one child")]
+fn start_timer(host: &str, state: &Path, seconds: u64) -> Result<(), ChangeError> {
+    let program = std::env::current_exe().map_err(ChangeError::Timer)?;
+    std::process::Command::new(program)
+        .args(["--host", host, "dead-man", &seconds.to_string(), "--state"])
+        .arg(state)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(ChangeError::Timer)?;
+    Ok(())
+}
+
+fn wait_out(seconds: u64) {
+    // It may lead a session already, which is all that is wanted.
+    let _session = rustix::process::setsid();
+    std::thread::sleep(std::time::Duration::from_secs(seconds));
+}
