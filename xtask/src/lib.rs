@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod docs;
 pub mod fuzz;
+pub mod hardware;
 pub mod lab;
 pub mod suite;
 

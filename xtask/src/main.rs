@@ -9,6 +9,7 @@ usage: cargo xtask COMMAND
   bench  figures beside those of the peers: cargo xtask bench scan
   docs   write the documents that are made from the code
   fuzz   fuzz every parser: cargo xtask fuzz [SECONDS]
+  hardware  a page from a measurement on real hardware: cargo xtask hardware NAME
   lab    machines with a real kernel and IOMMU driver: fetch, run, facts (cargo xtask lab --help)
   help   this text";
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         "bench" => xtask::bench::main(arguments),
         "docs" => xtask::docs::write(),
         "fuzz" => xtask::fuzz::main(arguments),
+        "hardware" => xtask::hardware::main(arguments),
         "lab" => xtask::lab::main(arguments),
         "test" => xtask::suite::main(arguments),
         "help" | "--help" | "-h" => {

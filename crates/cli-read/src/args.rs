@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::commands::diagnose::DiagnoseArgs;
+use crate::commands::faults::FaultsArgs;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// Options of every command.
@@ -139,7 +141,9 @@ pub enum ReadCommand {
         to: String,
     },
     /// Pairs, findings, assessment: the machine-readable main product
-    Diagnose,
+    Diagnose(DiagnoseArgs),
+    /// The kernel log alone: parse, attribute to devices, summarise
+    Faults(FaultsArgs),
     /// Every road to peer access on this host, ranked, each open or closed with its gates
     Roads(RoadArgs),
     /// The exact steps of a road, their inverses, and what they rest on
@@ -149,6 +153,7 @@ pub enum ReadCommand {
         /// File to write the plan to; without it, the plan is only shown
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Wishes and limits
         #[command(flatten)]
         wishes: RoadArgs,
     },
@@ -158,6 +163,8 @@ pub enum ReadCommand {
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// The story for a newcomer, on the simulated hosts
+    Demo,
     /// The page of a finding, a gate or an assessment
     Explain {
         /// Code such as PW0201, or a word; without one, the list

@@ -2,8 +2,10 @@
 
 pub mod capture;
 pub mod completions;
+pub mod demo;
 pub mod diagnose;
 pub mod explain;
+pub mod faults;
 pub mod path;
 pub mod plan;
 pub mod roads;
@@ -30,12 +32,14 @@ pub fn run(
         ReadCommand::Status => status::run(global, output),
         ReadCommand::Scan => scan::run(global, output),
         ReadCommand::Path { from, to } => path::run(global, &from, &to, output),
-        ReadCommand::Diagnose => diagnose::run(global, output),
+        ReadCommand::Diagnose(wanted) => diagnose::run(global, &wanted, output),
+        ReadCommand::Faults(wanted) => faults::run(global, &wanted, output),
         ReadCommand::Roads(wishes) => roads::run(global, &wishes, output),
         ReadCommand::Plan { road, output: file, wishes } => {
             plan::run(global, &road, &wishes, file.as_deref(), output)
         }
         ReadCommand::Capture { output: file } => capture::run(global, file.as_deref(), output),
+        ReadCommand::Demo => demo::run(global, output),
         ReadCommand::Explain { code } => explain::run(code.as_deref(), output),
         ReadCommand::Schema { name } => schema::run(name.as_deref(), output),
         ReadCommand::Completions { shell } => completions::completions(shell, cli, output),

@@ -10,6 +10,7 @@ pub mod error;
 pub mod exit;
 pub mod guard;
 pub mod host;
+pub mod logs;
 pub mod output;
 pub mod redact;
 pub mod result_file;

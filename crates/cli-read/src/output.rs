@@ -50,6 +50,12 @@ impl Output {
         Ok(())
     }
 
+    /// Prints what was collected so far, for answers that come line by line.
+    pub fn emit(&mut self) -> std::io::Result<()> {
+        let text = std::mem::take(&mut self.text);
+        Self { text }.finish()
+    }
+
     /// Prints what was collected; colours only where standard output takes them.
     pub fn finish(self) -> std::io::Result<()> {
         let mut stdout = anstream::stdout().lock();

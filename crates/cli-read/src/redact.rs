@@ -46,8 +46,19 @@ const CONFIG_WORDS: [&str; 12] = [
 ];
 
 /// Words of the command line whose values name disks, networks or keys.
-const PRIVATE_WORDS: [&str; 9] =
-    ["root", "resume", "ip", "nfsroot", "cryptdevice", "BOOT_IMAGE", "initrd", "boot", "ostree"];
+const PRIVATE_WORDS: [&str; 11] = [
+    "root",
+    "resume",
+    "ip",
+    "nfsroot",
+    "cryptdevice",
+    "BOOT_IMAGE",
+    "initrd",
+    "boot",
+    "ostree",
+    "init",
+    "rdinit",
+];
 
 /// Stand-ins for identifiers, and the rules of what is kept.
 #[derive(Debug)]
@@ -165,7 +176,10 @@ fn command_line(text: &str) -> String {
             if private && !value.is_empty() { format!("{key}=removed") } else { word.to_owned() }
         })
         .collect();
-    format!("{}\n", words.join(" "))
+    // What follows two hyphens is for the first process, and none of this program's business.
+    let own: Vec<String> = words.iter().take_while(|word| *word != "--").cloned().collect();
+    let rest = if own.len() < words.len() { " -- removed" } else { "" };
+    format!("{}{rest}\n", own.join(" "))
 }
 
 /// The symbols that are asked for, and one datum, which shows that data are listed at all.

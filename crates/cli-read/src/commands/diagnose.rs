@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use peerway_core::diagnose::finding::Finding;
 use peerway_core::document::diagnose::{Diagnose, Pair};
 
 use super::exit_of;
@@ -12,8 +13,26 @@ use crate::host;
 use crate::output::Output;
 use crate::text::{self, wrap};
 
+mod import;
+
+/// Options of `diagnose`.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct DiagnoseArgs {
+    /// Files that people attach to bug reports, in any mix: kernel logs, lspci, NCCL logs, test
+    /// output, tables, configurations. What they say is diagnosed instead of --host
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub import: Vec<std::path::PathBuf>,
+}
+
 /// Runs the command.
-pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
+pub fn run(
+    global: &Global,
+    wanted: &DiagnoseArgs,
+    output: &mut Output,
+) -> Result<Exit, CliError> {
+    if !wanted.import.is_empty() {
+        return import::run(global, &wanted.import, output);
+    }
     let looked = host::look(global)?;
     let diagnosis = looked.diagnose(global);
     let body = Diagnose::new(&diagnosis);
@@ -21,14 +40,18 @@ pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
         Format::Text => output.push(&page(&body)),
         Format::Json => output.document("diagnose", &looked, body)?,
         Format::Jsonl => {
-            for finding in &body.findings {
-                let line =
-                    serde_json::to_string(finding).map_err(|source| CliError::Render { source })?;
-                output.line(&line);
-            }
+            jsonl(&body.findings, output)?;
         }
     }
     Ok(exit_of(global, &diagnosis))
+}
+
+fn jsonl(findings: &[Finding], output: &mut Output) -> Result<(), CliError> {
+    for finding in findings {
+        let line = serde_json::to_string(finding).map_err(|source| CliError::Render { source })?;
+        output.line(&line);
+    }
+    Ok(())
 }
 
 fn page(body: &Diagnose) -> String {

@@ -14,7 +14,9 @@ pub fn run(name: Option<&str>, output: &mut Output) -> Result<Exit, CliError> {
         }
         return Ok(Exit::Fine);
     };
-    let known = document::schema(name).or_else(|| peerway_roads::document::schema(name));
+    let known = document::schema(name)
+        .or_else(|| peerway_roads::document::schema(name))
+        .or_else(|| peerway_faults::document::schema(name));
     let schema = known.ok_or_else(|| CliError::NoSuchWord {
         what: "document",
         word: name.to_owned(),
@@ -28,5 +30,10 @@ pub fn run(name: Option<&str>, output: &mut Output) -> Result<Exit, CliError> {
 
 /// Names of all documents.
 fn names() -> Vec<&'static str> {
-    document::NAMES.iter().chain(peerway_roads::document::NAMES).copied().collect()
+    document::NAMES
+        .iter()
+        .chain(peerway_roads::document::NAMES)
+        .chain(peerway_faults::document::NAMES)
+        .copied()
+        .collect()
 }

@@ -47,7 +47,8 @@ pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
     Ok(exit_of(global, &diagnosis))
 }
 
-fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
+/// The screen for people.
+pub(super) fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
     let snapshot = &looked.snapshot;
     let mut out = head(snapshot);
     if snapshot.accelerated().is_empty() {
