@@ -28,6 +28,9 @@ pub enum Reason {
         /// The bound.
         limit: usize,
     },
+    /// More was asked for than any host has.
+    #[error("left out: more was found than any host has")]
+    TooMuch,
     /// No answer in time.
     #[error("no answer within a second")]
     NoAnswer,

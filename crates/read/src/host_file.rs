@@ -23,13 +23,20 @@ use std::fmt::Write as _;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::error::shown;
 use crate::tree::{AddError, Node, Tree};
 
 /// Number of the format that this program writes and the newest that it reads.
 pub const FORMAT: u32 = 1;
 
 /// Files above this size are refused: the largest real capture is a hundredth of it.
-pub const MOST_BYTES: usize = 256 << 20;
+pub const MOST_BYTES: usize = 64 << 20;
+
+/// Nodes of one file: three times what a host of 10,000 functions has with all its files.
+const MOST_NODES: usize = 1 << 20;
+
+/// Longest path (`PATH_MAX` of the kernel).
+const LONGEST_PATH: usize = 4096;
 
 /// Why a `.host` file was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -174,11 +181,17 @@ impl State {
             Head::Hex { path, size, readable } => (path, hex_node(size, readable, parts)),
         };
         self.count += 1;
+        if path.len() >= LONGEST_PATH {
+            return Err(line_error(line, format!("the path {} is too long", shown(&path))));
+        }
+        if self.tree.size() >= MOST_NODES {
+            return Err(line_error(line, "more files than any host has"));
+        }
         self.tree.add(&path, node).map_err(|error| {
             line_error(
                 line,
                 match error {
-                    AddError::BadPath => format!("{path:?} is no plain absolute path"),
+                    AddError::BadPath => format!("{} is no plain absolute path", shown(&path)),
                     AddError::NotADirectory => {
                         format!("{path:?} lies below something that is no directory")
                     }
@@ -212,7 +225,7 @@ fn parse_head(head: &str, line: usize) -> Result<Head, HostFileError> {
             return Ok(Head::Hangs(path.to_owned()));
         }
         let errno = errno_by_name(failure)
-            .ok_or_else(|| line_error(line, format!("{failure:?} is no error name")))?;
+            .ok_or_else(|| line_error(line, format!("{} is no error name", shown(failure))))?;
         return Ok(Head::Fails(path.to_owned(), errno));
     }
     if let Some((path, sizes)) = head.rsplit_once(" hex ") {

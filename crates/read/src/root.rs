@@ -5,6 +5,7 @@
 //! absolute links and `..` resolve inside. Everything is opened read-only, and only regular files
 //! are read.
 
+mod budget;
 mod files;
 mod follow;
 mod recording;
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 
 use crate::error::{ReadError, Reason, observe};
 use crate::tree::{Node, NodeId, Tree};
+use budget::Budget;
 use files::Regular;
 pub use follow::KernelLog;
 pub use recording::Recording;
@@ -53,6 +55,7 @@ pub struct Root {
     backing: Backing,
     slow: Option<Box<dyn SlowSource>>,
     recorder: Option<Mutex<Recording>>,
+    budget: Budget,
 }
 
 enum Backing {
@@ -80,7 +83,7 @@ impl Root {
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => {
                 let sysfs = files::sysfs_device(&fd);
-                Ok(Self { backing: Backing::Directory { fd, sysfs }, slow: None, recorder: None })
+                Ok(Self::new(Backing::Directory { fd, sysfs }))
             }
             Err(errno) => Err(ReadError {
                 action: "open",
@@ -92,7 +95,11 @@ impl Root {
 
     /// A recorded tree.
     pub fn recorded(tree: Arc<Tree>) -> Self {
-        Self { backing: Backing::Tree(tree), slow: None, recorder: None }
+        Self::new(Backing::Tree(tree))
+    }
+
+    fn new(backing: Backing) -> Self {
+        Self { backing, slow: None, recorder: None, budget: Budget::default() }
     }
 
     /// Sends reads below [`SLOW_TREES`] to a source that cannot hang this process.
@@ -163,7 +170,9 @@ impl Root {
                     .and_then(|id| tree.read_at(id, 0, limit.saturating_add(1))),
             },
         };
-        let result = result.and_then(|bytes| bounded(bytes, limit));
+        let result = result
+            .and_then(|bytes| bounded(bytes, limit))
+            .and_then(|bytes| self.budget.spend(bytes.len()).map(|()| bytes));
         let bytes = self.done("read", path, result)?;
         self.note(path, || Node::File(bytes.clone()));
         Ok(bytes)
@@ -192,6 +201,10 @@ impl Root {
                 Backing::Tree(tree) => tree.find(0, path, true).and_then(|id| names_of(tree, id)),
             },
         };
+        let result = result.and_then(|names| {
+            let bytes = names.iter().map(|name| name.len() + size_of::<String>()).sum();
+            self.budget.spend(bytes).map(|()| names)
+        });
         let mut names = self.done("list", path, result)?;
         names.sort_unstable();
         self.note(path, || Node::Directory(std::collections::BTreeMap::new()));
@@ -224,6 +237,7 @@ impl Root {
                 tree.find(0, path, false).and_then(|id| link_of(tree, id))
             }
         };
+        let result = result.and_then(|target| self.budget.spend(target.len()).map(|()| target));
         let target = self.done("follow", path, result)?;
         self.note(path, || Node::Link(target.clone()));
         Ok(target)
@@ -343,7 +357,9 @@ impl Directory<'_> {
                 Err(Reason::NotRecorded)
             }
         };
-        let result = result.and_then(|bytes| bounded(bytes, limit));
+        let result = result
+            .and_then(|bytes| bounded(bytes, limit))
+            .and_then(|bytes| self.root.budget.spend(bytes.len()).map(|()| bytes));
         let path = || self.path_of(name);
         let bytes = match result {
             Ok(bytes) => bytes,
@@ -409,6 +425,8 @@ impl Directory<'_> {
             }
             (Place::Node(_), Backing::Directory { .. }) => Err(Reason::NotRecorded),
         };
+        let result =
+            result.and_then(|target| self.root.budget.spend(target.len()).map(|()| target));
         match result {
             Ok(target) => {
                 if self.root.recorder.is_some() {

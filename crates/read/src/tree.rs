@@ -154,6 +154,11 @@ impl Tree {
         }
     }
 
+    /// How many nodes there are.
+    pub fn size(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The node at a number.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)

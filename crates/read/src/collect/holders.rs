@@ -17,6 +17,10 @@ use crate::parse::cgroup;
 use crate::root::{Root, SMALL};
 use nodes::NodeMap;
 
+/// Devices of all holders together, each counted for each of them: eight for each of 10,000
+/// processes is less.
+const MOST_HELD: usize = 100_000;
+
 /// User number where none could be read: the kernel's own "no user".
 pub const NO_USER: u32 = u32::MAX;
 
@@ -139,8 +143,18 @@ pub fn resolve(
             gaps.push(Gap { source, why: why.to_owned() });
         }
     }
-    let mut holders: Vec<Holder> =
-        seen.processes.into_iter().map(|process| holder(process, nodes)).collect();
+    let mut holders: Vec<Holder> = Vec::with_capacity(seen.processes.len());
+    let mut held = 0;
+    for process in seen.processes {
+        let holder = holder(process, nodes);
+        held += holder.devices.len();
+        if held > MOST_HELD {
+            let why = format!("only the first {MOST_HELD} held devices were kept");
+            gaps.push(Gap { source: SOURCE.to_owned(), why });
+            break;
+        }
+        holders.push(holder);
+    }
     holders.sort_by_key(|holder| holder.pid);
     Observed::Known(holders)
 }
@@ -317,6 +331,9 @@ fn uid_of(status: &str) -> Option<u32> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// Switches of one process.
+const MOST_SWITCHES: usize = 1024;
+
 /// The switches in an environment; nothing else of it is kept.
 fn switches(environment: &[u8]) -> Vec<(String, String)> {
     // A recording in text form has lines where the kernel has zero bytes.
@@ -325,6 +342,7 @@ fn switches(environment: &[u8]) -> Vec<(String, String)> {
         .split(|byte| *byte == separator)
         .filter_map(|variable| std::str::from_utf8(variable).ok()?.split_once('='))
         .filter(|(name, _)| is_switch(name))
+        .take(MOST_SWITCHES)
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }

@@ -8,6 +8,9 @@ use crate::error::observe;
 use crate::parse::nvidia;
 use crate::root::{Root, SMALL};
 
+/// What the driver tells about one GPU: a dozen short lines.
+const MOST_INFORMATION: usize = 4 << 10;
+
 const PROC: &str = "/proc/driver/nvidia";
 
 /// From `/proc/driver/nvidia` and `/sys/module`.
@@ -81,7 +84,7 @@ fn gpus(root: &Root, gaps: &mut Vec<Gap>) -> Observed<Vec<GpuInformation>> {
     for name in names {
         let Ok(address) = name.parse() else { continue };
         let path = format!("{PROC}/gpus/{name}/information");
-        match observe(root.text(&path, SMALL)) {
+        match observe(root.text(&path, MOST_INFORMATION)) {
             Observed::Known(text) => gpus.push(nvidia::information(address, &text)),
             Observed::Absent => {}
             Observed::Unreadable(why) => {

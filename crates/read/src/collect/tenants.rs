@@ -8,7 +8,7 @@ mod libvirt;
 mod lxc;
 mod proxmox;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
@@ -36,7 +36,7 @@ pub fn collect(
 ) -> (Vec<Tenant>, Vec<Claim>, Vec<Gap>) {
     let nodes = NodeMap::new(root, devices, nvidia);
     let holders = holders.known().map_or(&[][..], Vec::as_slice);
-    let look = Look { root, devices, groups, holders, nodes };
+    let look = Look { root, devices, groups, held: Held::by(holders), nodes };
     let mut found = Found::default();
     proxmox::collect(&look, &mut found);
     lxc::collect(&look, &mut found);
@@ -44,7 +44,12 @@ pub fn collect(
     for holder in holders {
         found.holder(holder);
     }
-    found.claims.extend(claims(holders));
+    for claim in claims(holders) {
+        found.add(claim);
+    }
+    if found.is_full() {
+        found.gap("configurations of tenants", format!("only {MOST_CLAIMS} claims were kept"));
+    }
     found.claims.sort();
     found.claims.dedup();
     if look.host_has_something(&found.claims) {
@@ -53,13 +58,42 @@ pub fn collect(
     (found.tenants.into_values().collect(), found.claims, found.gaps)
 }
 
+/// Claims on one host: ten times what 10,000 functions have, and a bound for configurations that
+/// claim everything many times over.
+const MOST_CLAIMS: usize = 100_000;
+
 /// What is looked at.
 struct Look<'a> {
     root: &'a Root,
+    /// Ordered by address.
     devices: &'a [PciDevice],
+    /// Ordered by number.
     groups: &'a [Group],
-    holders: &'a [Holder],
+    held: Held<'a>,
     nodes: NodeMap,
+}
+
+/// Who is seen to hold what.
+struct Held<'a> {
+    tenants: BTreeSet<&'a TenantId>,
+    devices: BTreeMap<PciAddress, BTreeSet<&'a TenantId>>,
+}
+
+impl<'a> Held<'a> {
+    fn by(holders: &'a [Holder]) -> Self {
+        let mut devices: BTreeMap<PciAddress, BTreeSet<&TenantId>> = BTreeMap::new();
+        for holder in holders {
+            for device in &holder.devices {
+                devices.entry(*device).or_default().insert(&holder.tenant);
+            }
+        }
+        Self { tenants: holders.iter().map(|holder| &holder.tenant).collect(), devices }
+    }
+
+    /// Everybody who holds a device.
+    fn holders(&self, device: PciAddress) -> impl Iterator<Item = &'a TenantId> {
+        self.devices.get(&device).into_iter().flatten().copied()
+    }
 }
 
 /// What was found so far.
@@ -115,7 +149,20 @@ impl Found {
     }
 
     fn claim(&mut self, device: PciAddress, tenant: &TenantId, source: &str, active: Tristate) {
-        self.claims.push(Claim { device, tenant: tenant.clone(), source: plain(source), active });
+        if !self.is_full() {
+            let source = plain(cut(source));
+            self.add(Claim { device, tenant: tenant.clone(), source, active });
+        }
+    }
+
+    fn add(&mut self, claim: Claim) {
+        if !self.is_full() {
+            self.claims.push(claim);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.claims.len() >= MOST_CLAIMS
     }
 
     fn gap(&mut self, source: &str, why: impl Into<String>) {
@@ -135,6 +182,12 @@ impl Found {
     }
 }
 
+/// The front of a line that is longer than anything that names a device.
+fn cut(text: &str) -> &str {
+    const LONGEST: usize = 512;
+    text.char_indices().nth(LONGEST).and_then(|(at, _)| text.get(..at)).unwrap_or(text)
+}
+
 fn kind_of(id: &TenantId) -> TenantKind {
     let word = id.0.split(':').next().unwrap_or_default();
     let kinds =
@@ -144,21 +197,26 @@ fn kind_of(id: &TenantId) -> TenantKind {
 
 impl Look<'_> {
     fn device(&self, address: PciAddress) -> Option<&PciDevice> {
-        self.devices.iter().find(|device| device.address == address)
+        let at = self.devices.binary_search_by_key(&address, |device| device.address).ok()?;
+        self.devices.get(at)
     }
 
     fn is_held_by(&self, tenant: &TenantId, device: PciAddress) -> bool {
-        self.holders.iter().any(|one| one.tenant == *tenant && one.devices.contains(&device))
+        self.held.devices.get(&device).is_some_and(|tenants| tenants.contains(tenant))
     }
 
     fn is_seen(&self, tenant: &TenantId) -> bool {
-        self.holders.iter().any(|one| one.tenant == *tenant)
+        self.held.tenants.contains(tenant)
     }
 
     /// Functions that a VM takes along: all of a group that are no bridges, since VFIO gives out
     /// groups.
     fn with_group(&self, address: PciAddress) -> Vec<PciAddress> {
-        let group = self.groups.iter().find(|group| group.devices.contains(&address));
+        let group = self.device(address).and_then(|device| {
+            let id = device.group.known()?;
+            let at = self.groups.binary_search_by_key(id, |group| group.id).ok()?;
+            self.groups.get(at)
+        });
         let is_bridge =
             |address: &PciAddress| self.device(*address).is_some_and(PciDevice::is_bridge);
         let mut all: Vec<PciAddress> = group.map(|group| group.devices.clone()).unwrap_or_default();
@@ -178,11 +236,10 @@ impl Look<'_> {
             return Tristate::Yes;
         }
         // VFIO has one opener at a time.
-        let another = self.holders.iter().any(|one| {
-            one.tenant != *tenant
-                && kind_of(&one.tenant) == TenantKind::Vm
-                && one.devices.contains(&device)
-        });
+        let another = self
+            .held
+            .holders(device)
+            .any(|holder| holder != tenant && kind_of(holder) == TenantKind::Vm);
         if running == Tristate::No || another {
             return Tristate::No;
         }
@@ -268,11 +325,12 @@ impl Look<'_> {
         if claims.iter().any(|claim| claim.tenant == host) {
             return true;
         }
+        let claimed: BTreeSet<PciAddress> = claims.iter().map(|claim| claim.device).collect();
         self.devices.iter().any(|device| {
             let base = device.class.known().map(|class| class_pair(*class) >> 8);
             !device.is_vfio()
                 && !matches!(base, Some(0x06 | 0x08))
-                && !claims.iter().any(|claim| claim.device == device.address)
+                && !claimed.contains(&device.address)
         })
     }
 }

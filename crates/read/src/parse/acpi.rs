@@ -4,6 +4,8 @@
 //! Every offset is checked; a table that is shorter than it says is refused, and a block that does
 //! not fit ends the walk.
 
+use std::collections::BTreeMap;
+
 use peerway_core::address::{BusAddress, PciAddress};
 use peerway_core::snapshot::firmware::{Dmar, Ivrs, IvrsUnit, UnityRange};
 use thiserror::Error;
@@ -86,7 +88,7 @@ pub fn ivrs(bytes: &[u8]) -> Result<Ivrs, TableError> {
     let table = table(bytes, "IVRS")?;
     let info = u32_at(table, 36).unwrap_or(0);
     let mut ivrs = Ivrs { efr_valid: info & 1 != 0, dma_remap: info & 2 != 0, ..Ivrs::default() };
-    let mut units: Vec<(u8, IvrsUnit)> = Vec::new();
+    let mut units: BTreeMap<PciAddress, (u8, IvrsUnit)> = BTreeMap::new();
     for block in blocks(table, |rest| u16_at(rest, 2)) {
         match byte(block, 0) {
             Some(kind) if IVHD.contains(&kind) => {
@@ -98,16 +100,14 @@ pub fn ivrs(bytes: &[u8]) -> Result<Ivrs, TableError> {
             _ => {}
         }
     }
-    ivrs.units = units.into_iter().map(|(_, unit)| unit).collect();
-    ivrs.units.sort_by_key(|unit| unit.address);
+    ivrs.units = units.into_values().map(|(_, unit)| unit).collect();
     Ok(ivrs)
 }
 
-fn add_unit(units: &mut Vec<(u8, IvrsUnit)>, kind: u8, unit: IvrsUnit) {
-    match units.iter_mut().find(|(_, there)| there.address == unit.address) {
-        Some(there) if there.0 < kind => *there = (kind, unit),
-        Some(_) => {}
-        None => units.push((kind, unit)),
+fn add_unit(units: &mut BTreeMap<PciAddress, (u8, IvrsUnit)>, kind: u8, unit: IvrsUnit) {
+    let there = units.get(&unit.address).map(|(kind, _)| *kind);
+    if there.is_none_or(|there| there < kind) {
+        units.insert(unit.address, (kind, unit));
     }
 }
 

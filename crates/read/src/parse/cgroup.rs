@@ -25,15 +25,15 @@ pub fn named(text: &str) -> Option<(TenantKind, String)> {
 /// Walks a control group's path from the outside in.
 fn of_path(path: &str) -> Option<(TenantKind, String)> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let next = |index: usize| parts.get(index + 1).copied();
-    parts
-        .iter()
-        .enumerate()
-        .find_map(|(index, part)| of_part(part, next(index), parts.get(..index)))
+    let batch = parts.iter().position(|part| part.contains("slurm") || part.contains("uid_"));
+    parts.iter().enumerate().find_map(|(index, part)| {
+        let in_batch = batch.is_some_and(|batch| batch < index);
+        of_part(part, parts.get(index + 1).copied(), in_batch)
+    })
 }
 
-fn of_part(part: &str, next: Option<&str>, above: Option<&[&str]>) -> Option<(TenantKind, String)> {
-    let inside = |word: &str| above.is_some_and(|above| above.iter().any(|one| one.contains(word)));
+/// `in_batch`: below a group of the batch system.
+fn of_part(part: &str, next: Option<&str>, in_batch: bool) -> Option<(TenantKind, String)> {
     if let Some(name) = part.strip_prefix("lxc.payload.") {
         return known(TenantKind::Lxc, name);
     }
@@ -61,7 +61,7 @@ fn of_part(part: &str, next: Option<&str>, above: Option<&[&str]>) -> Option<(Te
         return known(TenantKind::Container, hex_id(id.strip_prefix("libpod-").unwrap_or(id))?);
     }
     if let Some(job) = part.strip_prefix("job_")
-        && (inside("slurm") || inside("uid_"))
+        && in_batch
         && job.bytes().all(|byte| byte.is_ascii_digit())
     {
         return known(TenantKind::Job, job);

@@ -67,7 +67,14 @@ fn number(value: &str) -> Observed<u32> {
 }
 
 fn flags(value: &str) -> Vec<String> {
-    value.split_ascii_whitespace().filter(|flag| FLAGS.contains(flag)).map(str::to_owned).collect()
+    let mut flags: Vec<String> = Vec::new();
+    for flag in value.split_ascii_whitespace().filter(|flag| FLAGS.contains(flag)) {
+        // Each counts once, so that a hostile list is no longer than ours.
+        if !flags.iter().any(|seen| seen == flag) {
+            flags.push(flag.to_owned());
+        }
+    }
+    flags
 }
 
 /// `52 bits physical, 57 bits virtual`.

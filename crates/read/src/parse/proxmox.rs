@@ -167,6 +167,9 @@ fn shell_words(text: &str) -> Vec<String> {
     words
 }
 
+/// Longest place of a device in QEMU's arguments.
+const LONGEST: usize = 1024;
+
 /// Devices that QEMU's arguments pass through: `vfio-pci,host=…`, `sysfsdev=…`, or JSON.
 pub fn qemu_devices<'a>(words: impl Iterator<Item = &'a str>) -> Vec<DeviceSpec> {
     let mut devices = Vec::new();
@@ -174,7 +177,9 @@ pub fn qemu_devices<'a>(words: impl Iterator<Item = &'a str>) -> Vec<DeviceSpec>
         for key in ["host", "sysfsdev"] {
             devices.extend(word.match_indices(key).filter_map(|(at, _)| {
                 let value = word.get(at + key.len()..)?;
-                let end = value.find([',', '}']).unwrap_or(value.len());
+                // No further than a path is long: a word may name the key many times.
+                let end = value.bytes().take(LONGEST).position(|one| matches!(one, b',' | b'}'));
+                let end = end.or_else(|| (value.len() <= LONGEST).then_some(value.len()))?;
                 let value = value.get(..end)?.trim_matches(['=', ':', '"', ' ']);
                 DeviceSpec::parse(value.rsplit('/').next()?)
             }));

@@ -38,6 +38,9 @@ pub(super) fn claim(
     let name = container.name.clone().map_or(Observed::Absent, Observed::Known);
     found.tenant(&tenant, TenantKind::Lxc, Facts { name, confidential: Tristate::No, running });
     for grant in &container.grants {
+        if found.is_full() {
+            return;
+        }
         for device in devices(look, &grant.what) {
             let active = look.container_holds(&tenant, running, device);
             found.claim(device, &tenant, &format!("{path}: {}", grant.text), active);

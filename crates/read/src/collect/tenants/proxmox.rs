@@ -40,8 +40,8 @@ struct Pve<'a> {
     /// Directory that holds `qemu-server` and `lxc`, if there is one.
     top: Option<String>,
     mappings: BTreeMap<String, Vec<Alternative>>,
-    /// `None` where nobody could look.
-    reservations: Option<Vec<Reservation>>,
+    /// By what is reserved; empty too where nobody could look.
+    reservations: BTreeMap<DeviceSpec, Reservation>,
     /// Numbers in `/run/qemu-server/*.pid`; `None` where nobody could look.
     pids: Option<BTreeMap<String, Observed<u32>>>,
 }
@@ -54,10 +54,10 @@ impl<'a> Pve<'a> {
         Self {
             top: top(look, &node, found),
             mappings: mappings.map(|text| proxmox::mappings(&text)).unwrap_or_default(),
-            reservations: match reservations {
-                Err(error) if error.is_absent() => Some(Vec::new()),
-                other => found.read(other).map(|text| proxmox::reservations(&text)),
-            },
+            reservations: found
+                .read(reservations)
+                .map(|text| by_device(proxmox::reservations(&text)))
+                .unwrap_or_default(),
             pids: pids(look, found),
             node,
             look,
@@ -107,6 +107,9 @@ impl<'a> Pve<'a> {
             let source = format!("{path}: {}", passthrough.text);
             let (devices, chosen) = self.resolve(&passthrough.target, path, found);
             for device in devices {
+                if found.is_full() {
+                    return;
+                }
                 let active = if chosen {
                     self.look.vm_holds(&tenant, running, device, passthrough.keeps_driver)
                 } else {
@@ -150,9 +153,16 @@ impl<'a> Pve<'a> {
     fn expand(&self, specs: &[DeviceSpec]) -> Vec<PciAddress> {
         let mut all = BTreeSet::new();
         for spec in specs {
-            let there = self.look.devices.iter().map(|device| device.address);
+            // Functions of one device stand together.
+            let first = spec.address.with_function(0).unwrap_or(spec.address);
+            let from = self.look.devices.partition_point(|device| device.address < first);
+            let there = self.look.devices.iter().skip(from).map(|device| device.address);
             let before = all.len();
-            all.extend(there.filter(|address| spec.covers(*address)));
+            all.extend(
+                there
+                    .take_while(|address| address.same_device(first))
+                    .filter(|address| spec.covers(*address)),
+            );
             if all.len() == before {
                 // Not here now: the claim stands all the same.
                 all.insert(spec.address);
@@ -173,8 +183,10 @@ impl<'a> Pve<'a> {
         if holds != Tristate::Yes || self.look.is_held_by(tenant, device) {
             return holds;
         }
-        let reserved = self.reservations.iter().flatten().find(|one| one.device.covers(device));
-        match reserved {
+        let exactly = DeviceSpec { address: device, all_functions: false };
+        let slot = device.with_function(0).unwrap_or(device);
+        let slot = DeviceSpec { address: slot, all_functions: true };
+        match self.reservations.get(&exactly).or_else(|| self.reservations.get(&slot)) {
             Some(one) if one.vm == id && one.pid.is_some() => Tristate::Yes,
             Some(one) if one.vm != id && self.running(&one.vm) == Tristate::Yes => Tristate::No,
             _ => Tristate::Unknown,
@@ -209,6 +221,15 @@ impl<'a> Pve<'a> {
             }
         }
     }
+}
+
+/// The first reservation of each device.
+fn by_device(reservations: Vec<Reservation>) -> BTreeMap<DeviceSpec, Reservation> {
+    let mut all = BTreeMap::new();
+    for one in reservations {
+        all.entry(one.device).or_insert(one);
+    }
+    all
 }
 
 /// `/etc/pve` itself, or this node's part of it where the links to it are missing.
