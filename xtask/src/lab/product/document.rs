@@ -38,8 +38,10 @@ pub(super) struct Scan {
 #[derive(Debug, Deserialize)]
 pub(super) struct Device {
     pub(super) address: String,
-    pub(super) vendor_id: Option<String>,
-    pub(super) device_id: Option<String>,
+    #[serde(rename = "vendor_id")]
+    pub(super) vendor: Option<String>,
+    #[serde(rename = "device_id")]
+    pub(super) model: Option<String>,
     pub(super) driver: Option<String>,
     pub(super) numa_node: Option<u32>,
     pub(super) group: Option<u32>,

@@ -164,7 +164,7 @@ fn inventory(facts: &mut Facts, name: &str, report: &Report) -> Result<()> {
         let what = |field: &str| format!("{name}: {field} of {}", device.address);
         facts.expect(&what("existence"), &found.is_some(), &true);
         let Some(found) = found else { continue };
-        let id = [&device.vendor_id, &device.device_id]
+        let id = [&device.vendor, &device.model]
             .map(|id| id.as_deref().unwrap_or_default().trim_start_matches("0x").to_owned())
             .join(":");
         facts.expect(&what("numbers"), &id, &found.id);

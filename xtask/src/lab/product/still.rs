@@ -67,24 +67,24 @@ const DEADLINE_MS: u64 = 120_000;
 
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let machine = Machine::named("sides")?;
-    let mut steps = vec![snapshot("first".to_owned())];
+    let mut steps = vec![snapshot("first")];
     for number in 1..=IDLE {
         steps.push(script::run(&format!("nothing {number}"), &["sleep", "1"]));
-        steps.push(snapshot(format!("idle {number}")));
+        steps.push(snapshot(&format!("idle {number}")));
     }
     for command in COMMANDS {
         let mut argv = vec!["peerway"];
         argv.extend(command.words);
         argv.extend(DECLARED);
         steps.push(Step { deadline_ms: DEADLINE_MS, ..script::run(command.name, &argv) });
-        steps.push(snapshot(format!("after {}", command.name)));
+        steps.push(snapshot(&format!("after {}", command.name)));
     }
     let report = boot(kernel, &machine)?.limit(Duration::from_mins(9)).steps(steps).run()?;
     judge(&report)
 }
 
-fn snapshot(name: String) -> Step {
-    Step { deadline_ms: DEADLINE_MS, ..script::run(&name, &["lab-still"]) }
+fn snapshot(name: &str) -> Step {
+    Step { deadline_ms: DEADLINE_MS, ..script::run(name, &["lab-still"]) }
 }
 
 /// Differences that were seen so far, by pattern.
