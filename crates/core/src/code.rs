@@ -172,6 +172,8 @@ codes! {
     LOG_NOT_READ = "PW0702";
     /// A sleeping device was left alone.
     ASLEEP = "PW0703";
+    /// What imported files come to.
+    IMPORTED = "PW0704";
     // 08: devices.
     /// A device does not answer.
     DEAD_DEVICE = "PW0801";

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use peerway_core::address::{BusAddress, PciAddress};
+use peerway_core::diagnose::assessment::Assessment;
 use peerway_core::diagnose::finding::Finding;
+use peerway_core::document::Document;
+use peerway_core::document::diagnose::Diagnose;
 use peerway_core::judge::Confidence;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::faults::{DriverEvent, FaultClass, FaultFacts, Moment};
@@ -13,6 +16,49 @@ use serde::Serialize;
 
 use crate::facts;
 use crate::map::AddressMap;
+use crate::material::Source;
+
+/// Names of the documents that have a schema.
+pub const NAMES: &[&str] = &["faults", "import"];
+
+/// The JSON Schema of a document by name.
+pub fn schema(name: &str) -> Option<schemars::Schema> {
+    Some(match name {
+        "faults" => schemars::schema_for!(Document<Faults>),
+        "import" => schemars::schema_for!(Document<Import>),
+        _ => return None,
+    })
+}
+
+/// What imported files come to: the document of `diagnose`, and what the files are.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Import {
+    /// Assessments, pairs that were seen to fail, findings.
+    #[serde(flatten)]
+    pub diagnose: Diagnose,
+    /// The files, and what each is.
+    pub sources: Vec<Source>,
+    /// Why each assessment applies.
+    pub explanations: Vec<Explanation>,
+    /// Whether the leading assessment concerns peer access between GPUs; `null` where it is about
+    /// the state of the host, or nothing could be told.
+    pub gpu_p2p_related: Option<bool>,
+    /// IOMMU events in the kernel logs among the files.
+    pub events: u64,
+    /// IOMMU events that rate limits kept out of them.
+    pub suppressed: u64,
+}
+
+/// Why an assessment applies.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Explanation {
+    /// The assessment.
+    pub assessment: Assessment,
+    /// In one sentence.
+    pub why: String,
+    /// Devices that it is about.
+    pub subjects: Vec<String>,
+}
 
 /// What a kernel log holds.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -183,8 +229,10 @@ impl Faults {
                 confidence: facts.confidence,
                 why: facts.why.clone(),
                 device: facts.device.clone(),
+                // A log alone does not say who holds a device.
                 tenant: facts
                     .address
+                    .filter(|_| !snapshot.tenants.is_empty())
                     .and_then(|address| snapshot.device(address))
                     .and_then(|device| snapshot.tenant_of(device))
                     .map(|tenant| tenant.to_string()),

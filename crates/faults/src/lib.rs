@@ -13,6 +13,7 @@ pub mod class;
 pub mod collect;
 pub mod document;
 pub mod facts;
+pub mod import;
 pub mod map;
 pub mod material;
 pub mod partial;
@@ -20,5 +21,6 @@ pub mod pattern;
 
 pub use collect::{Collected, Collector, Filter, Since};
 pub use facts::{Log, facts};
+pub use import::import;
 pub use map::AddressMap;
 pub use material::Material;

@@ -25,11 +25,7 @@ pub struct DiagnoseArgs {
 }
 
 /// Runs the command.
-pub fn run(
-    global: &Global,
-    wanted: &DiagnoseArgs,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
+pub fn run(global: &Global, wanted: &DiagnoseArgs, output: &mut Output) -> Result<Exit, CliError> {
     if !wanted.import.is_empty() {
         return import::run(global, &wanted.import, output);
     }

@@ -176,9 +176,7 @@ fn point(
         Some(Point::Ago(_)) if !live => {
             Err(refuse("a span", "a recorded log has no now; give seconds since boot, or a mark"))
         }
-        Some(Point::Ago(us)) => {
-            Ok((None, Some(Since::Monotonic(uptime_us().saturating_sub(*us)))))
-        }
+        Some(Point::Ago(us)) => Ok((None, Some(Since::Monotonic(uptime_us().saturating_sub(*us))))),
         Some(Point::Clock(Since::Wall(wall))) => {
             let text = wall.to_string();
             let then: Option<jiff::Timestamp> = text.parse().ok();
@@ -320,7 +318,12 @@ impl Scene<'_> {
                 ..Material::default()
             };
             let snapshot = partial::snapshot(source, &material);
-            return (snapshot, material.log.unwrap_or_else(|| Collector::new(Vec::new(), Filter::default()).finish(0)));
+            return (
+                snapshot,
+                material
+                    .log
+                    .unwrap_or_else(|| Collector::new(Vec::new(), Filter::default()).finish(0)),
+            );
         }
         let mut snapshot = self.looked.snapshot.clone();
         let log =

@@ -86,10 +86,8 @@ impl Sink for Follower<'_> {
             (_, None) => "no address".to_owned(),
         };
         let again = if *count == 1 { String::new() } else { format!(" (event {count} there)") };
-        self.lines.push(format!(
-            "{time} {} {} {}: {place}{again}",
-            one.requester, one.kind, one.access
-        ));
+        self.lines
+            .push(format!("{time} {} {} {}: {place}{again}", one.requester, one.kind, one.access));
     }
 
     fn notice(&mut self, notice: &Notice<'_>) {
@@ -109,7 +107,10 @@ impl Sink for Follower<'_> {
             return;
         }
         let of_a_device = notice.fact.device().is_some()
-            || matches!(notice.fact, Fact::IommuStuck | Fact::EventsLost(_) | Fact::RecordsLost { .. });
+            || matches!(
+                notice.fact,
+                Fact::IommuStuck | Fact::EventsLost(_) | Fact::RecordsLost { .. }
+            );
         let idle = matches!(
             notice.fact,
             Fact::DriverSeen { .. } | Fact::DeviceFound { .. } | Fact::GroupJoined { .. }
@@ -146,7 +147,10 @@ mod tests {
         let xid = "[   11.000000] NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n";
         scanner.feed(fault.repeat(25).as_bytes(), &mut follower);
         scanner.feed(xid.as_bytes(), &mut follower);
-        scanner.feed(b"[   12.0] amd_iommu_report_page_fault: 12 callbacks suppressed\n", &mut follower);
+        scanner.feed(
+            b"[   12.0] amd_iommu_report_page_fault: 12 callbacks suppressed\n",
+            &mut follower,
+        );
         scanner.flush(&mut follower);
         let lines = follower.lines();
         assert_eq!(lines.len(), 4, "{lines:#?}");

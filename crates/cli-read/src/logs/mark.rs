@@ -33,7 +33,9 @@ pub fn mark(boot_id: &str, sequence: u64) -> String {
 pub fn parse(text: &str) -> Result<Point, CliError> {
     let text = text.trim();
     let known = as_mark(text)
-        .or_else(|| seconds(text.trim_start_matches('@')).map(|us| Point::Clock(Since::Monotonic(us))))
+        .or_else(|| {
+            seconds(text.trim_start_matches('@')).map(|us| Point::Clock(Since::Monotonic(us)))
+        })
         .or_else(|| ago(text).map(Point::Ago))
         .or_else(|| clock(text).map(|wall| Point::Clock(Since::Wall(wall))));
     known.ok_or_else(|| CliError::NoSuchWord {
@@ -47,8 +49,8 @@ pub fn parse(text: &str) -> Result<Point, CliError> {
 
 fn as_mark(text: &str) -> Option<Point> {
     let (boot_id, sequence) = text.rsplit_once(SEPARATOR)?;
-    let is_id = boot_id.len() == 36
-        && boot_id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_id =
+        boot_id.len() == 36 && boot_id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let sequence = sequence.parse().ok()?;
     is_id.then(|| Point::Mark { boot_id: boot_id.to_owned(), sequence })
 }

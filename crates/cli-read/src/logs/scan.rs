@@ -67,8 +67,7 @@ fn collector(wanted: &Wanted) -> Collector {
 pub fn read_each(input: Input, head: usize, sink: &mut impl Sink) -> Read {
     let name = input.name.clone();
     let mut scanner = Scanner::new();
-    let mut read =
-        Read { name, head: Vec::new(), lines: 0, boots: 0, incomplete: None };
+    let mut read = Read { name, head: Vec::new(), lines: 0, boots: 0, incomplete: None };
     match unpack::open(input) {
         Ok(mut stream) => {
             let mut buffer = vec![0; CHUNK];
@@ -129,10 +128,8 @@ fn in_parts(input: &Input, size: u64, wanted: &Wanted) -> (Read, Collector) {
         let others: Vec<_> = ranges
             .map(|(from, upto)| scope.spawn(move || part(input, wanted, *from, *upto)))
             .collect();
-        let mut parts: Vec<Part> = first
-            .map(|(from, upto)| part(input, wanted, *from, *upto))
-            .into_iter()
-            .collect();
+        let mut parts: Vec<Part> =
+            first.map(|(from, upto)| part(input, wanted, *from, *upto)).into_iter().collect();
         for other in others {
             parts.push(other.join().unwrap_or_else(|_| Part {
                 collector: collector(wanted),
@@ -146,8 +143,7 @@ fn in_parts(input: &Input, size: u64, wanted: &Wanted) -> (Read, Collector) {
     let mut head = vec![0; wanted.head];
     let count = input.read_at(&mut head, 0).unwrap_or(0);
     head.truncate(count);
-    let mut read =
-        Read { name: input.name.clone(), head, lines: 0, boots: 0, incomplete: None };
+    let mut read = Read { name: input.name.clone(), head, lines: 0, boots: 0, incomplete: None };
     let mut all = collector(wanted);
     for part in parts {
         all.append(&part.collector, read.lines, read.boots);

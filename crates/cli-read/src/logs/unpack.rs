@@ -92,9 +92,10 @@ impl<R: Read> Zstd<R> {
                     self.inside = true;
                     return Ok(true);
                 }
-                Err(FrameDecoderError::ReadFrameHeaderError(
-                    ReadFrameHeaderError::SkipFrame { length, .. },
-                )) => {
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
                     let mut skipped = self.source.by_ref().take(u64::from(length));
                     if io::copy(&mut skipped, &mut io::sink())? < u64::from(length) {
                         return Err(io::ErrorKind::UnexpectedEof.into());

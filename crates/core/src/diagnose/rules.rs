@@ -39,6 +39,7 @@ mod forwarding_unknown;
 mod host_not_visible;
 mod identity_under_snp;
 mod idle_vfio;
+mod imported;
 mod iommu_off;
 mod iommu_soft;
 mod kernel_unknown;
@@ -148,6 +149,7 @@ pub const RULES: &[Rule] = &[
     could_not_look::RULE,
     log_not_read::RULE,
     asleep::RULE,
+    imported::RULE,
     dead_device::RULE,
     small_bar::RULE,
     unassigned_bar::RULE,

@@ -41,7 +41,8 @@ pub(super) fn run(
     material.log = material.has(SourceKind::KernelLog).then(|| all.finish(lines));
     let import = peerway_faults::import(&looked.snapshot.origin.host, &material);
     let exit = exit_of(global, &import.diagnose.findings);
-    let undecided = import.diagnose.assessment == Assessment::CouldNotLook || !incomplete.is_empty();
+    let undecided =
+        import.diagnose.assessment == Assessment::CouldNotLook || !incomplete.is_empty();
     let exit = exit.and(if undecided { Exit::Undecided } else { Exit::Fine });
     match global.format {
         Format::Text => output.push(&page(&import)),

@@ -39,13 +39,16 @@ pub(super) fn page(faults: &Faults, hints: &Hints) -> String {
         let text = format!("{} events of requesters beyond those", faults.unlisted_events);
         out.push_str(&wrap(&text, "", "  "));
     }
-    if !faults.requesters.is_empty() && !faults.driver_events.is_empty() {
+    // What the security processor says of itself is no event.
+    let events: Vec<&DriverEvent> =
+        faults.driver_events.iter().filter(|event| event.kind != "platform").collect();
+    if !faults.requesters.is_empty() && !events.is_empty() {
         out.push('\n');
     }
-    for event in faults.driver_events.iter().take(MOST_EVENTS) {
+    for event in events.iter().take(MOST_EVENTS) {
         out.push_str(&driver_event(event));
     }
-    let more = faults.driver_events.len().saturating_sub(MOST_EVENTS);
+    let more = events.len().saturating_sub(MOST_EVENTS);
     if more > 0 {
         out.push_str(&format!("and {more} more (--format json)\n"));
     }
@@ -175,12 +178,10 @@ fn requester(row: &Requester) -> String {
         );
         out.push_str(&wrap(&text, "    ", "      "));
     }
-    out.push_str(&wrap(&row.why, "    ", "    "));
-    out.push_str(&wrap(
-        &format!("{}{tenant}", span(&row.first, &row.last)),
-        "    ",
-        "    ",
-    ));
+    if row.targets.is_empty() {
+        out.push_str(&wrap(&row.why, "    ", "    "));
+    }
+    out.push_str(&wrap(&format!("{}{tenant}", span(&row.first, &row.last)), "    ", "    "));
     out
 }
 
