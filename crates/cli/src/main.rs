@@ -2,6 +2,7 @@
 
 mod change;
 mod place;
+mod test;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ enum Command {
     Read(ReadCommand),
     #[command(flatten)]
     Change(change::ChangeCommand),
+    /// Measure on the GPUs: is data right, how fast is it, does all-reduce gain
+    Test(test::TestArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,8 +36,15 @@ fn main() -> ExitCode {
     if let Some(code) = peerway_holders::dispatch(&arguments) {
         return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Internal.code()));
     }
+    if let Some(code) = test::dispatch(&arguments) {
+        return code;
+    }
     let cli = Cli::parse();
     let command = match cli.command {
+        Some(Command::Read(ReadCommand::Schema { name: Some(name) })) if name == "test" => {
+            return test::schema().into();
+        }
+        Some(Command::Test(arguments)) => return test::run(&cli.global, &arguments).into(),
         Some(Command::Read(command)) => command,
         Some(Command::Change(command)) => return change::run(&cli.global, &command).into(),
         None => ReadCommand::Status,

@@ -1,0 +1,292 @@
+//! `test`: measures on the GPUs. Correctness first, speed only where data was right.
+
+mod look;
+mod page;
+mod verdict;
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use peerway_cli_read::args::Format;
+use peerway_cli_read::output::{Output, complain};
+use peerway_cli_read::{Exit, Global};
+use peerway_core::document::{Document, Head};
+use peerway_gpu::{
+    AllReduceResult, ChildNote, Claim, Depth, GpuSeen, HostRates, Launch, Measurement, Mode,
+    PairResult, Precondition, Progress, SelfCheck, Settings, TogetherResult, measure,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use look::Look;
+
+/// The hidden subcommand of the processes that open GPUs.
+const CHILD: &str = "gpu-test-child";
+
+/// Arguments of `test`.
+#[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag of the command line")]
+pub(crate) struct TestArgs {
+    /// One GPU of a pair: address, GPU UUID, or index
+    #[arg(value_name = "A", requires = "to", conflicts_with = "all_pairs")]
+    from: Option<String>,
+    /// The other one; both directions are measured
+    #[arg(value_name = "B")]
+    to: Option<String>,
+    /// Every pair of GPUs (the default)
+    #[arg(long)]
+    all_pairs: bool,
+    /// How much is tested
+    #[arg(long, value_enum, default_value_t = Thoroughness::Standard)]
+    depth: Thoroughness,
+    /// libcuda to load instead of the system's libcuda.so.1
+    #[arg(long, value_name = "PATH")]
+    cuda: Option<PathBuf>,
+    /// libnccl to load instead of the system's libnccl.so.2
+    #[arg(long, value_name = "PATH")]
+    nccl: Option<PathBuf>,
+    /// The same transfers within each GPU, too
+    #[arg(long)]
+    loopback: bool,
+    /// Seconds that one of the processes that open GPUs may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 300,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    child_limit: u64,
+    /// Measure GPUs that others use: it takes memory and time from them
+    #[arg(long)]
+    allow_in_use: bool,
+    /// As little as shows every part, for a look at this command where GPUs are slow or simulated
+    #[arg(long, hide = true)]
+    small: bool,
+}
+
+/// How much is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Thoroughness {
+    /// Ranges up to 4 MiB; speeds from short copies
+    Quick,
+    /// Ranges up to 64 MiB, and samples over all free memory
+    Standard,
+    /// Ranges up to 1 GiB, and samples over all free memory
+    Full,
+}
+
+/// The document of `test`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct Test {
+    /// How much was tested.
+    depth: Depth,
+    /// What to know about the look at the host that came before.
+    notes: Vec<String>,
+    /// CUDA version that the driver offers: 1000 * major + 10 * minor.
+    driver_version: Option<i32>,
+    /// The GPUs that were looked at.
+    gpus: Vec<GpuSeen>,
+    /// The driver's claims.
+    claims: Vec<Claim>,
+    /// What kept the measurement, or parts of it, from running.
+    preconditions: Vec<Precondition>,
+    /// Ordered pairs with P2P.
+    pairs: Vec<PairResult>,
+    /// The same transfers staged through the host. Damage here is no P2P fault.
+    control: Vec<PairResult>,
+    /// The same transfers within one GPU.
+    loopback: Vec<PairResult>,
+    /// Several transfers at once.
+    together: Vec<TogetherResult>,
+    /// Rates between GPUs and host memory.
+    host_rates: Vec<HostRates>,
+    /// All-reduce by NCCL.
+    all_reduce: Vec<AllReduceResult>,
+    /// Whether each GPU's own checking kernel found damage that was planted for it.
+    self_checks: Vec<SelfCheck>,
+    /// Children that did not end as they should.
+    children: Vec<ChildNote>,
+}
+
+impl Test {
+    /// Field by field: `host` is a name in the head of every document.
+    fn new(depth: Depth, notes: Vec<String>, measured: Measurement) -> Self {
+        Self {
+            depth,
+            notes,
+            driver_version: measured.driver_version,
+            gpus: measured.gpus,
+            claims: measured.claims,
+            preconditions: measured.preconditions,
+            pairs: measured.pairs,
+            control: measured.control,
+            loopback: measured.loopback,
+            together: measured.together,
+            host_rates: measured.host,
+            all_reduce: measured.all_reduce,
+            self_checks: measured.self_checks,
+            children: measured.children,
+        }
+    }
+}
+
+/// Runs a process that opens a GPU, if that is what this one was started for.
+pub(crate) fn dispatch(arguments: &[OsString]) -> Option<ExitCode> {
+    (arguments == [CHILD]).then(peerway_gpu::child_main)
+}
+
+/// The JSON Schema of the document.
+pub(crate) fn schema() -> Exit {
+    let schema = schemars::schema_for!(Document<Test>);
+    match serde_json::to_string_pretty(&schema) {
+        Ok(text) => print(&text, Exit::Fine),
+        Err(error) => internal(&format!("cannot render the schema: {error}")),
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
+    if global.host != "live" {
+        return usage(&format!(
+            "cannot measure on {:?}: test runs on the GPUs of this host only; leave --host out",
+            global.host
+        ));
+    }
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return internal(&format!("cannot find this program's own file: {error}")),
+    };
+    let mut notes = Vec::new();
+    let look = Look::take(&program).unwrap_or_else(|why| {
+        notes.push(format!(
+            "the host could not be looked at first ({why}): whether GPUs are in use is unknown"
+        ));
+        Look::default()
+    });
+    notes.extend(look.holder_gaps());
+    let settings = match settings(program, arguments, &look) {
+        Ok(settings) => settings,
+        Err(why) => return usage(&why),
+    };
+    let progress = Shown::new();
+    let measured = measure(&settings, &mut |step| progress.show(step));
+    progress.clear();
+    let exit = verdict::exit(&measured);
+    let test = Test::new(settings.depth, notes, measured);
+    let text = match global.format {
+        Format::Text => Ok(page::page(&test, exit)),
+        Format::Json => serde_json::to_string_pretty(&document(test)),
+        Format::Jsonl => serde_json::to_string(&document(test)),
+    };
+    match text {
+        Ok(text) => print(&text, exit),
+        Err(error) => internal(&format!("cannot render the document: {error}")),
+    }
+}
+
+fn document(test: Test) -> Document<Test> {
+    let head = Head {
+        schema: "peerway/test/1".to_owned(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: "live".to_owned(),
+        generated_at: Timestamp::now().to_string(),
+    };
+    Document { head, body: test }
+}
+
+fn settings(program: PathBuf, arguments: &TestArgs, look: &Look) -> Result<Settings, String> {
+    let mut settings = Settings::new(Launch {
+        program,
+        arguments: vec![CHILD.to_owned()],
+        environment: Vec::new(),
+        unset: Vec::new(),
+    });
+    settings.cuda.clone_from(&arguments.cuda);
+    settings.nccl.clone_from(&arguments.nccl);
+    settings.loopback = arguments.loopback;
+    settings.child_limit = Duration::from_secs(arguments.child_limit);
+    settings.allow_in_use = arguments.allow_in_use;
+    settings.in_use = look.in_use();
+    settings.line_rates = look.line_rates();
+    settings.depth = match arguments.depth {
+        Thoroughness::Quick => Depth::Quick,
+        Thoroughness::Standard => Depth::Standard,
+        Thoroughness::Full => Depth::Full,
+    };
+    if settings.depth == Depth::Quick {
+        settings.speed_bytes = 32 << 20;
+        settings.together_bytes = 4 << 20;
+        settings.all_reduce_sizes.retain(|bytes| *bytes <= 4 << 20);
+    }
+    if arguments.small {
+        settings.largest = Some(64 << 10);
+        settings.sample = Some(false);
+        settings.modes = vec![Mode::Peer];
+        settings.speed_bytes = 1 << 20;
+        settings.together_bytes = 1 << 20;
+        settings.all_reduce_sizes.retain(|bytes| *bytes <= 4 << 10);
+        settings.all_reduce_iterations = 2;
+    }
+    if let (Some(from), Some(to)) = (&arguments.from, &arguments.to) {
+        let find = |spelling: &str| {
+            look.find(spelling).map_err(|hint| format!("cannot find the GPU {spelling:?}: {hint}"))
+        };
+        let (from, to) = (find(from)?, find(to)?);
+        if from == to {
+            return Err(format!(
+                "{from} is one GPU, and a pair takes two; --loopback measures within a GPU"
+            ));
+        }
+        settings.gpus = vec![from, to];
+    } else if !settings.in_use.is_empty() && !settings.allow_in_use {
+        // Named one by one, so that those in use are not even opened.
+        settings.gpus = look.gpus();
+    }
+    Ok(settings)
+}
+
+/// What is going on, on standard error, where a person watches.
+struct Shown {
+    terminal: bool,
+    start: Instant,
+}
+
+impl Shown {
+    fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), start: Instant::now() }
+    }
+
+    fn show(&self, progress: &Progress) {
+        if let (true, Progress::Begin { work, .. }) = (self.terminal, progress) {
+            complain(&format!("\r\u{1b}[K{:6.1} s  {work}", self.start.elapsed().as_secs_f64()));
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            complain("\r\u{1b}[K");
+        }
+    }
+}
+
+fn print(text: &str, exit: Exit) -> Exit {
+    let mut output = Output::stdout();
+    output.line(text.trim_end());
+    match output.finish() {
+        Ok(()) => exit,
+        // The reader of a pipe went away: nothing is wrong with the answer.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit,
+        Err(error) => internal(&format!("cannot write the answer: {error}")),
+    }
+}
+
+fn usage(why: &str) -> Exit {
+    complain(&format!("peerway: {why}\n"));
+    Exit::Usage
+}
+
+fn internal(why: &str) -> Exit {
+    complain(&format!("peerway: {why}\n"));
+    Exit::Internal
+}

@@ -1,0 +1,260 @@
+//! A look at the host before anything is measured, by a child of this program: the walls that a
+//! look raises forbid starting children, and a measurement is made of children.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use peerway_core::address::PciAddress;
+use peerway_core::boards;
+use peerway_core::snapshot::pci::LinkState;
+use peerway_gpu::{InUse, Launch, Limits, LineRate, run_child};
+use serde::Deserialize;
+
+/// A look has deadlines of its own; this one is for a look that hangs all the same.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Daemons of the driver that keep device nodes open and do no work on a GPU. The kernel cuts a
+/// process's name after 15 characters.
+const IDLE: [&str; 2] = ["(nvidia-persiste)", "(nv-fabricmanage)"];
+
+/// What the look saw.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Look {
+    devices: Vec<Device>,
+    gaps: Vec<Gap>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Device {
+    address: PciAddress,
+    vendor_id: Option<String>,
+    device_id: Option<String>,
+    uuid: Option<String>,
+    driver: Option<String>,
+    claims: Vec<Claim>,
+    link: Option<Link>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Claim {
+    tenant: String,
+    source: String,
+    active: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Link {
+    lanes: u32,
+    max_transfers_per_second: u64,
+    max_lanes: u32,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Gap {
+    source: String,
+    why: String,
+}
+
+impl Look {
+    /// Looks; says why in words where it could not.
+    pub(super) fn take(program: &Path) -> Result<Self, String> {
+        let launch = Launch {
+            program: program.to_owned(),
+            arguments: ["scan", "--format", "json"].map(str::to_owned).to_vec(),
+            environment: Vec::new(),
+            unset: Vec::new(),
+        };
+        let mut text = String::new();
+        let limits = Limits { total: LIMIT, quiet: LIMIT };
+        let end = run_child(&launch, "", limits, &mut |line| {
+            text.push_str(line);
+            text.push('\n');
+        })
+        .map_err(|error| error.to_string())?;
+        if !end.status.is_some_and(|status| status.success()) {
+            let log = end.log.join(" ");
+            return Err(format!("peerway scan {} {log}", end.describe()).trim_end().to_owned());
+        }
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| format!("peerway scan: {error}"))
+    }
+
+    /// GPUs that the NVIDIA driver drives.
+    fn driven(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter().filter(|device| device.driver.as_deref() == Some("nvidia"))
+    }
+
+    /// Addresses of the GPUs that the NVIDIA driver drives.
+    pub(super) fn gpus(&self) -> Vec<PciAddress> {
+        self.driven().map(|device| device.address).collect()
+    }
+
+    /// GPUs that processes hold.
+    pub(super) fn in_use(&self) -> Vec<InUse> {
+        self.driven()
+            .filter_map(|device| {
+                let mut by: Vec<String> = device
+                    .claims
+                    .iter()
+                    .filter(|claim| claim.active == "yes" && claim.source.starts_with("process "))
+                    .filter(|claim| !IDLE.iter().any(|idle| claim.source.ends_with(idle)))
+                    .map(|claim| format!("{} of {}", claim.source, claim.tenant))
+                    .collect();
+                by.dedup();
+                (!by.is_empty()).then(|| InUse { gpu: device.address, by: by.join(", ") })
+            })
+            .collect()
+    }
+
+    /// What keeps the list of holders from being whole.
+    pub(super) fn holder_gaps(&self) -> Vec<String> {
+        self.gaps
+            .iter()
+            .filter(|gap| gap.source.starts_with("/proc/PID"))
+            .map(|gap| {
+                format!(
+                    "whether GPUs are in use is not certain: {}: {} (run it as root, outside of \
+                     containers)",
+                    gap.source, gap.why
+                )
+            })
+            .collect()
+    }
+
+    /// What PCIe can carry between two GPUs, where it is sure that nothing but PCIe carries it.
+    pub(super) fn line_rates(&self) -> Vec<LineRate> {
+        let known: BTreeMap<PciAddress, f64> = self
+            .driven()
+            .filter_map(|device| Some((device.address, device.pcie_rate()?)))
+            .collect();
+        let mut rates = Vec::new();
+        for (&from, &one) in &known {
+            for (&to, &other) in known.iter().filter(|(to, _)| **to != from) {
+                rates.push(LineRate { from, to, bytes_per_second: one.min(other) });
+            }
+        }
+        rates
+    }
+
+    /// The GPU that the operator means: an address, an index in the order of addresses, or the
+    /// first characters of a UUID.
+    pub(super) fn find(&self, spelling: &str) -> Result<PciAddress, String> {
+        if let Ok(address) = spelling.parse() {
+            return Ok(address);
+        }
+        let found = match spelling.parse::<usize>() {
+            Ok(index) => self.devices.get(index).map(|device| device.address),
+            Err(_) => self.by_uuid(spelling),
+        };
+        found.ok_or_else(|| {
+            let there: Vec<String> = self
+                .devices
+                .iter()
+                .enumerate()
+                .map(|(index, device)| format!("{index} = {}", device.address))
+                .collect();
+            if there.is_empty() {
+                "no GPU shows here; name both by their PCI addresses".to_owned()
+            } else {
+                format!("there are {}; a GPU UUID does too", there.join(", "))
+            }
+        })
+    }
+
+    fn by_uuid(&self, spelling: &str) -> Option<PciAddress> {
+        let bare = |text: &str| text.strip_prefix("GPU-").unwrap_or(text).to_ascii_lowercase();
+        let wanted = bare(spelling);
+        if wanted.len() < 4 {
+            return None;
+        }
+        let mut matching = self.devices.iter().filter(|device| {
+            device.uuid.as_deref().is_some_and(|uuid| bare(uuid).starts_with(&wanted))
+        });
+        match (matching.next(), matching.next()) {
+            (Some(only), None) => Some(only.address),
+            _ => None,
+        }
+    }
+}
+
+impl Device {
+    /// Bytes per second one way over its own link at full speed; none where NVLink may carry it
+    /// instead, or where the link does not show. Links of idle GPUs run slower than they can.
+    fn pcie_rate(&self) -> Option<f64> {
+        let digits = |text: &str| text.trim_start_matches("0x").to_owned();
+        let ids =
+            format!("{}:{}", digits(self.vendor_id.as_ref()?), digits(self.device_id.as_ref()?));
+        if boards::lookup(ids.parse().ok()?)?.nvlink {
+            return None;
+        }
+        let link = self.link.as_ref()?;
+        if link.lanes == 0 || link.lanes > link.max_lanes {
+            return None;
+        }
+        let speed = u32::try_from(link.max_transfers_per_second / 100_000_000).ok()?;
+        let thousands = u32::try_from(LinkState::rate(speed, link.lanes) / 1_000).ok()?;
+        (thousands > 0).then(|| f64::from(thousands) * 1_000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two boards without NVLink, the second one held, and one in a guest.
+    fn look(device_id: &str, process: &str) -> Look {
+        let device = |address: &str, driver: &str, claims: &str, lanes: u32| {
+            format!(
+                r#"{{"address": "{address}", "vendor_id": "0x10de", "device_id": "{device_id}",
+                    "uuid": "GPU-{}", "driver": "{driver}", "claims": [{claims}],
+                    "link": {{"lanes": {lanes}, "max_transfers_per_second": 32000000000,
+                              "max_lanes": 16}}}}"#,
+                address.replace([':', '.'], "")
+            )
+        };
+        let claim =
+            format!(r#"{{"tenant": "lxc:7", "source": "process 9 {process}", "active": "yes"}}"#);
+        let text = format!(
+            r#"{{"devices": [{}, {}, {}], "gaps": [{{"source": "/proc/PID/fd", "why": "denied"}}]}}"#,
+            device("0000:21:00.0", "nvidia", "", 16),
+            device("0000:41:00.0", "nvidia", &claim, 8),
+            device("0000:61:00.0", "vfio-pci", &claim, 16),
+        );
+        Look::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn holders_are_named_and_idle_daemons_are_none() {
+        let used = look("0x2bb5", "(python)").in_use();
+        assert_eq!(used.len(), 1, "{used:?}");
+        assert_eq!(used[0].by, "process 9 (python) of lxc:7");
+        assert_eq!(used[0].gpu.to_string(), "0000:41:00.0");
+        assert_eq!(look("0x2bb5", "(nvidia-persiste)").in_use(), []);
+        assert_eq!(look("0x2bb5", "(python)").holder_gaps().len(), 1);
+    }
+
+    #[test]
+    fn the_narrower_link_counts_unless_nvlink_may_carry_it() {
+        let rates = look("0x2bb5", "(python)").line_rates();
+        assert_eq!(rates.len(), 2);
+        assert!(rates.iter().all(|rate| (rate.bytes_per_second / 1e9 - 31.5).abs() < 0.1));
+        // A module with NVLink, and a board that is not in the table.
+        assert_eq!(look("0x2335", "(python)").line_rates(), []);
+        assert_eq!(look("0xffff", "(python)").line_rates(), []);
+    }
+
+    #[test]
+    fn gpus_are_found_in_every_spelling() {
+        let look = look("0x2bb5", "(python)");
+        for spelling in ["0000:41:00.0", "41:00.0", "1", "GPU-000041", "000041"] {
+            assert_eq!(look.find(spelling).unwrap().to_string(), "0000:41:00.0", "{spelling}");
+        }
+        for spelling in ["7", "GPU-0000", "none"] {
+            assert!(look.find(spelling).unwrap_err().contains("0 = 0000:21:00.0"), "{spelling}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What a measurement comes to, as an exit code.
+
+use std::collections::BTreeMap;
+
+use peerway_cli_read::Exit;
+use peerway_gpu::{Measurement, Unmet, Verdict};
+
+/// Wrong data outranks a hang; a pair or a GPU that could not be measured leaves it undecided.
+pub(super) fn exit(measured: &Measurement) -> Exit {
+    let rows = measured.pairs.iter().chain(&measured.control).chain(&measured.loopback);
+    let above = rows.clone().any(|row| row.above_line_rate);
+    let mut exit = rows
+        .map(|row| row.verdict)
+        .chain(measured.together.iter().map(|row| row.verdict))
+        .chain(measured.all_reduce.iter().map(|row| row.verdict))
+        .map(of_verdict)
+        .fold(Exit::Fine, Exit::and);
+    if above {
+        exit = exit.and(Exit::WrongData);
+    }
+    if measured.children.iter().any(|child| child.still_there) {
+        exit = exit.and(Exit::Hung);
+    }
+    if !decided(measured) {
+        exit = exit.and(Exit::Undecided);
+    }
+    exit
+}
+
+fn of_verdict(verdict: Verdict) -> Exit {
+    match verdict {
+        Verdict::Damaged => Exit::WrongData,
+        Verdict::Hung => Exit::Hung,
+        // One mode that a driver does not offer is no fault; see `decided`.
+        Verdict::Intact | Verdict::NotRun | Verdict::Refused => Exit::Fine,
+    }
+}
+
+/// Whether every GPU was measured, and every pair was right in at least one mode.
+fn decided(measured: &Measurement) -> bool {
+    let whole = measured
+        .preconditions
+        .iter()
+        .all(|unmet| matches!(unmet.kind, Unmet::NoNccl | Unmet::VisibleDevices));
+    let mut right = BTreeMap::new();
+    for row in &measured.pairs {
+        *right.entry((row.from, row.to)).or_insert(false) |= row.verdict == Verdict::Intact;
+    }
+    whole && !right.is_empty() && right.values().all(|right| *right)
+}
