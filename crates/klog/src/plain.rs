@@ -11,35 +11,36 @@ use crate::amd;
 use crate::event::{Access, Direction, Event, Iommu, Kind, Reason, Requester, When};
 use crate::{text, vtd_reason};
 
-/// Reads a whole event from a whole line without its line feed; line and boot are left to the
-/// caller.
+/// Reads a whole event from a whole line without its line feed into an event that only this
+/// function has filled before: the fields that it never touches stay empty. Line and boot are left
+/// to the caller. `None` says that the event holds nothing.
 #[inline]
-pub(crate) fn event(line: &[u8]) -> Option<Event<'_>> {
+pub(crate) fn event<'a>(line: &'a [u8], event: &mut Event<'a>) -> Option<()> {
     let start = message_start(line)?;
     let (front, message) = line.split_at_checked(start)?;
-    let mut event = Event::new(Iommu::AmdVi, Kind::IoPageFault);
     match message.first()? {
-        b'D' => vtd_fields(message.strip_prefix(b"DMAR: [DMA ")?, &mut event)?,
+        b'D' => vtd_fields(message.strip_prefix(b"DMAR: [DMA ")?, event)?,
         b'A' => {
             let rest = message.strip_prefix(b"AMD-Vi: Event logged [IO_PAGE_FAULT device=")?;
             let (device, rest) = dotted_address(rest)?;
             event.requester = Requester::Pci(device);
-            amd_fields(rest.strip_prefix(b" ")?, &mut event)?;
+            event.driver = None;
+            amd_fields(rest.strip_prefix(b" ")?, event)?;
         }
         b'a'..=b'z' => {
-            let space = message.iter().take(32).position(|byte| *byte == b' ')?;
-            let (driver, rest) = message.split_at_checked(space)?;
-            let (device, rest) = dotted_address(rest.get(1..)?)?;
+            let length = message.iter().take(32).take_while(|byte| text::is_name(**byte)).count();
+            let (driver, rest) = message.split_at_checked(length)?;
+            let (device, rest) = dotted_address(rest.strip_prefix(b" ")?)?;
             let rest = rest.strip_prefix(b": AMD-Vi: Event logged [IO_PAGE_FAULT ")?;
-            event.driver = Some(text::name(driver)?);
+            event.driver = Some(std::str::from_utf8(driver).ok()?);
             event.requester = Requester::Pci(device);
-            amd_fields(rest, &mut event)?;
+            amd_fields(rest, event)?;
         }
         _ => return None,
     }
     event.when = When::raw(front);
     event.text = message;
-    Some(event)
+    Some(())
 }
 
 /// Where the message begins in a line of `dmesg`, of a system log in either date form, or without
@@ -60,7 +61,12 @@ fn message_start(line: &[u8]) -> Option<usize> {
         b'A'..=b'Z' => return Some(0),
         // "2026-11-30T16:52:04.123456+00:00 host kernel: "
         b'0'..=b'9' if line.get(4) == Some(&b'-') && line.get(10) == Some(&b'T') => {
-            19 + line.get(19..36)?.iter().position(|byte| *byte == b' ')? + 1
+            // With microseconds and an offset; else wherever the date ends.
+            if line.get(32) == Some(&b' ') {
+                33
+            } else {
+                19 + line.get(19..36)?.iter().position(|byte| *byte == b' ')? + 1
+            }
         }
         _ => return None,
     };
@@ -117,11 +123,14 @@ fn amd_fields(input: &[u8], event: &mut Event<'_>) -> Option<()> {
     if rest != b"]" {
         return None;
     }
+    event.iommu = Iommu::AmdVi;
+    event.kind = Kind::IoPageFault;
     event.domain = Some(u32::try_from(domain).ok()?);
     event.address = Some(BusAddress(address));
     let flags = u32::try_from(flags).ok()?;
     event.flags = Some(flags);
     event.access = amd::access(flags);
+    event.reason = None;
     Some(())
 }
 
@@ -148,6 +157,9 @@ fn vtd_fields<'a>(input: &'a [u8], event: &mut Event<'a>) -> Option<()> {
         return None;
     }
     event.reason = Some(Reason { code, text: known });
+    event.domain = None;
+    event.flags = None;
+    event.driver = None;
     Some(())
 }
 

@@ -17,6 +17,7 @@ const MAX_TEXT: usize = 512;
 struct Slot {
     key: u64,
     row: Row,
+    noted: Noted,
     last: Last,
     set: AddressSet,
     lowest: u64,
@@ -73,7 +74,9 @@ impl Rows {
                 hit(&mut slot.row.regions, region, address, 1);
             }
         }
-        note(&mut slot.row, event);
+        if !slot.noted.knows(event, &slot.row) {
+            note(&mut slot.row, event);
+        }
     }
 
     #[inline]
@@ -129,7 +132,8 @@ impl Rows {
         };
         let last = Last::at(row.last.clone());
         let set = AddressSet::default();
-        self.push(Slot { key, row, last, set, lowest: u64::MAX, highest: 0 })
+        let noted = Noted::default();
+        self.push(Slot { key, row, noted, last, set, lowest: u64::MAX, highest: 0 })
     }
 
     fn push(&mut self, slot: Slot) -> Option<usize> {
@@ -219,6 +223,46 @@ fn key(requester: Requester<'_>, iommu: Iommu, kind: Kind) -> u64 {
         Iommu::SmmuV3 => 3,
     };
     who << 16 | kind << 8 | tag << 4 | family
+}
+
+/// The small properties of the last few kinds of event of a row, packed, so that the same again
+/// costs a comparison.
+#[derive(Clone, Debug, Default)]
+struct Noted {
+    seen: [u64; 4],
+    next: usize,
+}
+
+impl Noted {
+    /// Whether an event's small properties are in the row already. Notes those that pack.
+    #[inline]
+    fn knows(&mut self, event: &Event<'_>, row: &Row) -> bool {
+        let is_small = event.pasid.is_none()
+            && event.words.is_none()
+            && event.unit.is_none()
+            && event.driver == row.drivers.first().map(String::as_str);
+        let Some(packed) = pack(event).filter(|_| is_small) else { return false };
+        if self.seen.contains(&packed) {
+            return true;
+        }
+        if let Some(slot) = self.seen.get_mut(self.next) {
+            *slot = packed;
+        }
+        self.next = (self.next + 1) % self.seen.len();
+        false
+    }
+}
+
+/// Flags, domain and reason in one number that is never 0; `None` if one is too large.
+#[inline]
+fn pack(event: &Event<'_>) -> Option<u64> {
+    let part = |value: Option<u32>| match value {
+        None => Some(0),
+        Some(value) if value < 0xffff => Some(u64::from(value) + 1),
+        Some(_) => None,
+    };
+    let reason = part(event.reason.map(|reason| reason.code))?;
+    Some(part(event.flags)? | part(event.domain)? << 16 | reason << 32 | 1 << 63)
 }
 
 fn occurrence(event: &Event<'_>) -> Occurrence {

@@ -3,7 +3,7 @@
 use crate::anchors::Hit;
 use crate::clean;
 use crate::envelope;
-use crate::event::Event;
+use crate::event::{Event, Iommu, Kind};
 use crate::held::Place;
 use crate::json::{self, Token, Value};
 use crate::message::Reader;
@@ -223,15 +223,16 @@ impl Scanner {
         let mut gathered = 0;
         let mut count = 0;
         let mut at = 0;
+        let mut event = Event::new(Iommu::AmdVi, Kind::IoPageFault);
         while let Some(rest) = region.get(at..).filter(|rest| !rest.is_empty()) {
             let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
             let next = at + (end + 1).min(rest.len());
             let line = rest.get(..end).unwrap_or_default();
-            let Some(mut event) = plain::event(line) else {
+            if plain::event(line, &mut event).is_none() {
                 count += 1;
                 at = next;
                 continue;
-            };
+            }
             self.gathered(region.get(gathered..at).unwrap_or_default(), count, sink);
             if self.reader.is_clear() && self.sequence.is_none() {
                 self.lines += 1;
