@@ -1,5 +1,8 @@
 //! Gates on IOMMU groups: their type and their members.
 
+use std::collections::BTreeSet;
+
+use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
 
 use super::some_of;
@@ -16,12 +19,18 @@ pub(crate) enum Company {
     DevicesOnly,
 }
 
-/// The goal's groups translate; `all` asks it of every one.
+/// Groups translate: those of every requester that something is wrong with if `all`, else that of
+/// at least one device.
 pub(crate) fn translating(scene: &Scene<'_>, all: bool) -> Gate {
+    let concerned: BTreeSet<PciAddress> = scene.open_pairs().map(|pair| pair.from).collect();
     let mut yes = Vec::new();
     let mut no = Vec::new();
     let mut unknown = Vec::new();
     for device in scene.devices() {
+        // Where nothing is wrong every requester is asked.
+        if all && !concerned.is_empty() && !concerned.contains(&device.address) {
+            continue;
+        }
         let domain = scene.snapshot().domain_of(device);
         let group = device.group.as_ref().map(|id| format!("iommu_groups/{id}/type"));
         let text = format!("{} ({group}) = {domain}", device.address);
@@ -48,6 +57,30 @@ pub(crate) fn translating(scene: &Scene<'_>, all: bool) -> Gate {
             some_of(&no),
             "nothing: what does not translate needs no such change",
         )
+    }
+}
+
+/// An IOMMU covers every device, so that VFIO can give each a domain of the guest's: the type of
+/// the group does not matter to it.
+pub(crate) fn covered(scene: &Scene<'_>) -> Gate {
+    let with = |want: fn(&Observed<u32>) -> bool| -> Vec<String> {
+        let devices = scene.devices().iter().filter(|device| want(&device.group));
+        devices.map(|device| format!("{} = {}", device.address, device.group)).collect()
+    };
+    let none = with(Observed::is_absent);
+    let unread = with(|group| group.unreadable().is_some());
+    if !none.is_empty() {
+        Gate::fail(
+            GateCode::Translating,
+            format!("iommu_group of {}", some_of(&none)),
+            "an IOMMU that is on (firmware, kernel command line)",
+        )
+    } else if unread.is_empty() {
+        let groups = with(|group| group.known().is_some());
+        Gate::pass(GateCode::Translating, format!("iommu_group of {}", some_of(&groups)))
+    } else {
+        let lifts = "a readable iommu_group link";
+        Gate::unknown(GateCode::Translating, format!("iommu_group of {}", some_of(&unread)), lifts)
     }
 }
 

@@ -114,8 +114,8 @@ pub(crate) fn reachable(scene: &Scene<'_>) -> Gate {
         return Gate::fail(
             GateCode::Reachable,
             some_of(&blocked),
-            "peerway explain on the pairs' codes; firmware settings for BARs (Above 4G Decoding, \
-             Resizable BAR, MMIO base)",
+            "leaving the device out of the goal (--goal with devices); firmware settings for BARs \
+             (Above 4G Decoding, Resizable BAR, MMIO base)",
         );
     }
     let mut unread = Vec::new();

@@ -46,7 +46,9 @@ nothing in the kernel protects an idle VFIO group from a change of its type: thi
         text: "\
 Read from `/sys/kernel/iommu_groups/N/type`: `DMA` and `DMA-FQ` translate, `identity` does not. A road
 that adds entries to a translating domain, or that ends translation, has nothing to do where there is
-none. Each requester's own group decides about its own requests, so every device of the goal is asked.
+none. Each requester's own group decides about its own requests, so every requester of a broken pair is
+asked. For `vfio-guest` the type does not matter, since VFIO brings a domain of the guest's; there the
+gate asks for an IOMMU that covers each device.
 
 Unknown where the file could not be read or the kernel (before 5.11) shows none.",
         sources: "drivers/iommu/iommu.c, iommu_group_show_type",

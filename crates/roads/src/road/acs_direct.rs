@@ -13,23 +13,26 @@ use crate::scene::Scene;
 
 pub(super) fn road(scene: &Scene<'_>) -> Draft {
     let id = RoadId::AcsDirect;
-    let gates = vec![
+    let mut gates = vec![
         pairs::goal(scene),
         pairs::broken_pairs(scene),
         pairs::in_guest(scene),
-        tenants::one_tenant(scene),
         tenants::contested(scene),
         tenants::protected(scene),
         switch::common_switch(scene),
-        switch::acs_readable(scene),
-        switch::below(scene),
+    ];
+    // Without a common bridge there is nothing to read, and nothing below it.
+    if !switch::common_bridges(scene).is_empty() {
+        gates.extend([switch::acs_readable(scene), switch::below(scene)]);
+    }
+    gates.extend([
         pairs::driver_offers(scene),
         pairs::raw_addresses(scene),
         pairs::reachable(scene),
         kernel::secure_boot(scene, false),
         kernel::known_failure(scene, id),
         tenants::holders(scene),
-    ];
+    ]);
     let mut notes = vec![
         "what hangs below the switch is no longer isolated from its neighbours, while the kernel's \
          groups still say that it is, until the bus is scanned anew"

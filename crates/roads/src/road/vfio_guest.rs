@@ -20,7 +20,7 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         tenants::contested(scene),
         tenants::protected(scene),
         encryption::confidential(scene),
-        group::translating(scene, true),
+        group::covered(scene),
         encryption::sme_vfio(scene),
         encryption::rmp_mmio(scene),
         pairs::reachable(scene),

@@ -209,7 +209,7 @@ fn closed_roads_are_refused_with_their_reasons() {
         &host,
         RoadId::AcsDirect,
         &expect![[r"
-        closed, the road is closed on this host: common-switch=no acs-readable=no one-tenant=no
+        closed, the road is closed on this host: common-switch=no
     "]],
     );
     refused(

@@ -98,7 +98,7 @@ fn untouched(snapshot: &Snapshot, plan: &Plan, constraints: &Constraints) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1024,
+        cases: 384,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -168,8 +168,9 @@ proptest! {
             let seen = before.road(road.id).unwrap();
             for gate in &road.gates {
                 let was = seen.gates.iter().find(|one| one.code == gate.code).unwrap();
-                // Verdicts are the judge's: less knowledge may well make a pair look broken.
-                if gate.code == GateCode::BrokenPairs {
+                // These follow from verdicts, which are the judge's: less knowledge may well make a
+                // pair look broken, and so its requester concerned.
+                if matches!(gate.code, GateCode::BrokenPairs | GateCode::Translating) {
                     continue;
                 }
                 prop_assert!(

@@ -48,7 +48,7 @@ fn the_reference_host() {
         &expect![[r"
             peer-map          closed  gate        in force unknown  peerway   sme-mmio=no rmp-mmio=unknown (shown) p2p-mechanism=no
             identity-groups   closed  gate        in force no       peerway   snp-identity=no known-failure=no
-            acs-direct        closed  gate        in force no       peerway   common-switch=no acs-readable=no one-tenant=no
+            acs-direct        closed  gate        in force no       peerway   common-switch=no
             vfio-guest        closed  gate        in force no       operator  sme-mmio=no rmp-mmio=unknown (shown)
             mapping-driver    closed  gate        in force no       operator  sme-mmio=no rmp-mmio=unknown (shown)
             boot-passthrough  closed  constraint  in force no       operator  reboot=no keep-snp=no
@@ -66,7 +66,7 @@ fn after_the_update_with_bar1() {
         &expect![[r"
             peer-map          open    -           in force unknown  peerway   rmp-mmio=unknown (shown)
             identity-groups   closed  gate        in force no       peerway   snp-identity=no
-            acs-direct        closed  gate        in force no       peerway   common-switch=no acs-readable=no one-tenant=no
+            acs-direct        closed  gate        in force no       peerway   common-switch=no
             vfio-guest        closed  gate        in force no       operator  sme-mmio=no rmp-mmio=unknown (shown)
             mapping-driver    open    -           in force no       operator  rmp-mmio=unknown (shown)
             boot-passthrough  closed  constraint  in force no       operator  reboot=no keep-snp=no
@@ -84,7 +84,7 @@ fn after_the_update_with_mailbox() {
         &expect![[r"
             peer-map          closed  gate        in force unknown  peerway   rmp-mmio=unknown (shown) p2p-mechanism=no
             identity-groups   closed  gate        in force no       peerway   snp-identity=no
-            acs-direct        closed  gate        in force no       peerway   common-switch=no acs-readable=no one-tenant=no
+            acs-direct        closed  gate        in force no       peerway   common-switch=no
             vfio-guest        closed  gate        in force no       operator  sme-mmio=no rmp-mmio=unknown (shown)
             mapping-driver    open    -           in force no       operator  rmp-mmio=unknown (shown)
             boot-passthrough  closed  constraint  in force no       operator  reboot=no keep-snp=no
@@ -102,7 +102,7 @@ fn boards_that_fail_under_identity() {
         &expect![[r"
             peer-map          closed  gate        in force unknown  peerway   p2p-mechanism=no
             identity-groups   open    -           in force no       peerway
-            acs-direct        closed  gate        in force no       peerway   common-switch=no acs-readable=no one-tenant=no
+            acs-direct        closed  gate        in force no       peerway   common-switch=no
             vfio-guest        open    -           in force no       operator
             mapping-driver    open    -           in force no       operator
             boot-passthrough  closed  constraint  in force no       operator  reboot=no
