@@ -34,7 +34,6 @@ pub struct Global {
 
 /// Wishes and limits of `roads` and `plan`.
 #[derive(Args, Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "one per flag of the command line")]
 pub struct RoadArgs {
     /// Whose pairs are to work (default: the tenant with broken pairs)
     #[arg(long, value_name = "TENANT")]

@@ -120,6 +120,7 @@ impl Redaction {
 
     fn file(&self, path: &str, bytes: &[u8]) -> Vec<u8> {
         let Ok(text) = std::str::from_utf8(bytes) else { return bytes.to_vec() };
+        let is_libvirt = path.starts_with("/etc/libvirt/");
         let kept = match path {
             "/proc/cmdline" => command_line(text),
             "/proc/kallsyms" => symbols(text),
@@ -132,7 +133,7 @@ impl Redaction {
                 // Resource names of a pci.cfg mapping stand at the front of a line.
                 CONFIG_WORDS.iter().any(|word| line.starts_with(word))
                     || path.ends_with("/mapping/pci.cfg")
-                    || path.ends_with(".xml") && xml_line(line)
+                    || is_libvirt && xml_line(line)
             }),
             _ => text.to_owned(),
         };
@@ -203,22 +204,24 @@ fn processors(text: &str) -> String {
 }
 
 fn environment(text: &str) -> String {
-    text.split('\0')
-        .filter(|entry| peerway_holders_names().iter().any(|name| entry.starts_with(name)))
-        .map(|entry| format!("{entry}\0"))
+    // Fronts of the variables that a scan of holders keeps.
+    const KEPT: [&str; 6] = [
+        "NCCL_",
+        "GGML_CUDA_P2P",
+        "VLLM_",
+        "SGLANG_",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+    ];
+    text.split_inclusive('\0')
+        .filter(|entry| KEPT.iter().any(|name| entry.starts_with(name)))
         .collect()
-}
-
-/// Fronts of the variables that a scan of holders keeps.
-fn peerway_holders_names() -> [&'static str; 6] {
-    ["NCCL_", "GGML_CUDA_P2P", "VLLM_", "SGLANG_", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
 }
 
 /// Of a process's arguments only those that hand devices to a virtual machine.
 fn vfio_words(text: &str) -> String {
-    text.split('\0')
+    text.split_inclusive('\0')
         .filter(|word| word.starts_with("vfio-pci") || word.starts_with("sev-snp-guest"))
-        .map(|word| format!("{word}\0"))
         .collect()
 }
 

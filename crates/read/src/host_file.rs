@@ -84,10 +84,11 @@ pub fn parse(text: &str) -> Result<Tree, HostFileError> {
             let head = head.trim_end_matches(['\n', '\r']);
             match head.strip_prefix("end ") {
                 Some(count) => {
-                    state.end =
-                        Some(count.trim().parse().map_err(|_| {
-                            line_error(number, "the end needs the number of entries")
-                        })?)
+                    let count = count
+                        .trim()
+                        .parse()
+                        .map_err(|_| line_error(number, "the end needs the number of entries"))?;
+                    state.end = Some(count);
                 }
                 None => state.open = Some(Open { line: number, head: parse_head(head, number)? }),
             }

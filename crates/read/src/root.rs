@@ -509,9 +509,10 @@ fn link_of(tree: &Tree, id: NodeId) -> Result<String, Reason> {
 /// Where a link leads, by its text alone; `None` if it climbs above the root or is no path.
 fn behind(path: &str, target: &str) -> Option<String> {
     let (parent, _) = path.rsplit_once('/')?;
-    let mut parts: Vec<&str> = match target.starts_with('/') {
-        true => Vec::new(),
-        false => parent.split('/').filter(|part| !part.is_empty()).collect(),
+    let mut parts: Vec<&str> = if target.starts_with('/') {
+        Vec::new()
+    } else {
+        parent.split('/').filter(|part| !part.is_empty()).collect()
     };
     for part in target.split('/') {
         match part {

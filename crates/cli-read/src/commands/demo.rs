@@ -108,7 +108,7 @@ fn second_act(global: &Global, output: &mut Output) -> Result<(), CliError> {
         "Here identity domains are open. The plan tries one GPU first, after a control arm that \
          unbinds and rebinds it without any change:",
     ));
-    show_plan(global, &looked, RoadId::IdentityGroups, output)?;
+    show_plan(global, &looked, RoadId::IdentityGroups, output);
     output.push(&says(
         "To come: the plan carried out, the failure of the board's security processor seen at \
          once on that one GPU, everything put back, and the road remembered as closed.",
@@ -125,7 +125,7 @@ fn third_act(global: &Global, output: &mut Output) -> Result<(), CliError> {
          domain gets entries for its own peers' memory, and nothing else. Evidence so far: \
          emulated devices under real kernels; not measured on GPUs.",
     ));
-    show_plan(global, &looked, RoadId::PeerMap, output)?;
+    show_plan(global, &looked, RoadId::PeerMap, output);
     output.push(&says(
         "To come: the map set, verified by copies, the other tenant proved untouched, and taken \
          back on request.",
@@ -133,12 +133,7 @@ fn third_act(global: &Global, output: &mut Output) -> Result<(), CliError> {
     Ok(())
 }
 
-fn show_plan(
-    global: &Global,
-    looked: &Looked,
-    id: RoadId,
-    output: &mut Output,
-) -> Result<(), CliError> {
+fn show_plan(global: &Global, looked: &Looked, id: RoadId, output: &mut Output) {
     let diagnosis = looked.diagnose(global);
     let mut constraints = Constraints::default();
     constraints.accepted.unbind_hazard = true;
@@ -150,7 +145,6 @@ fn show_plan(
         Ok(plan) => output.push(&summary(&plan)),
         Err(error) => output.push(&wrap(&error.to_string(), "  ", "  ")),
     }
-    Ok(())
 }
 
 /// The plan in a few lines; `peerway plan` shows every step.
@@ -161,7 +155,7 @@ fn summary(plan: &Plan) -> String {
         let phase = format!("{:?}", step.phase).to_lowercase();
         if last.as_ref() != Some(&phase) {
             let steps = plan.steps.iter().filter(|one| one.phase == step.phase).count();
-            let text = format!("{phase}: {steps} steps, such as: {}", step.set);
+            let text = format!("{phase}: {steps} steps, such as {}: {}", step.op, step.set);
             out.push_str(&wrap(&text, "  ", "    "));
         }
         last = Some(phase);

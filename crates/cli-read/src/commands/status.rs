@@ -8,6 +8,7 @@ use peerway_core::document::diagnose::Diagnose;
 use peerway_core::document::scan::Scan;
 use peerway_core::document::status::Status;
 use peerway_core::judge::{Pair, Verdict};
+use peerway_core::observed::Observed;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::PciDevice;
@@ -23,8 +24,7 @@ use crate::output::Output;
 use crate::text::{self, WIDTH, wrap};
 
 /// What this program does not look at yet, said wherever an answer is given.
-pub const NOT_LOOKED_AT: [&str; 2] =
-    ["faults in the kernel log", "what can be done about it (roads)"];
+pub const NOT_LOOKED_AT: [&str; 1] = ["what can be done about it (peerway roads)"];
 
 /// More columns do not fit beside what each row says.
 const WIDEST_MATRIX: usize = 16;
@@ -55,6 +55,7 @@ pub(super) fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
         out.push_str(&without_gpus(snapshot));
     } else {
         out.push_str(&matrices(snapshot, diagnosis));
+        out.push_str(&kernel_log(snapshot));
         out.push_str(&causes(diagnosis));
     }
     for gap in &looked.missing_walls {
@@ -62,6 +63,30 @@ pub(super) fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
     }
     out.push_str(&wrap(&NOT_LOOKED_AT.join("; "), "Not looked at yet: ", "  "));
     out
+}
+
+/// What the kernel log says has happened, in a line; the findings say what follows.
+fn kernel_log(snapshot: &Snapshot) -> String {
+    let said = match &snapshot.faults {
+        Observed::Known(facts) if facts.events == 0 && facts.suppressed == 0 => {
+            format!("no IOMMU event in {} lines", text::grouped(facts.lines))
+        }
+        Observed::Known(facts) => {
+            let mut devices: Vec<&str> =
+                facts.requesters.iter().map(|one| one.name.as_str()).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            format!(
+                "{} IOMMU events of {} devices, {} more kept out by rate limits (peerway faults)",
+                text::grouped(facts.events),
+                devices.len(),
+                text::grouped(facts.suppressed)
+            )
+        }
+        Observed::Absent => "there is none here".to_owned(),
+        Observed::Unreadable(why) => format!("not read ({why})"),
+    };
+    wrap(&said, "Kernel log: ", "  ")
 }
 
 /// The host in two lines.
@@ -80,7 +105,7 @@ fn head(snapshot: &Snapshot) -> String {
         _ => "unknown".to_owned(),
     };
     let driver = match &snapshot.nvidia.version {
-        peerway_core::observed::Observed::Known(version) => {
+        Observed::Known(version) => {
             format!("NVIDIA {} {:?}", version.version, version.flavour).to_lowercase()
         }
         other => format!("NVIDIA {}", other.as_ref().map(|version| &version.version)),
@@ -201,7 +226,8 @@ fn counts(pairs: &[&Pair], devices: usize) -> String {
 
 /// Rows are requesters, columns targets; each row ends with what decides about its requests.
 fn matrix(snapshot: &Snapshot, pairs: &[&Pair], devices: &[&PciDevice]) -> String {
-    let columns: String = (0..devices.len()).map(|index| format!("{index:>3}")).collect();
+    let columns =
+        (0..devices.len()).fold(String::new(), |columns, index| format!("{columns}{index:>3}"));
     let mut out = format!("   #  requester     to{columns}  group type     node driver\n");
     for (index, from) in devices.iter().enumerate() {
         let mut row = format!("  {index:>2}  {:<15} ", from.address);
