@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use peerway_cli_read::args::Format;
@@ -14,7 +15,7 @@ use peerway_sim::react::SimHost;
 use peerway_write::grant::{GrantError, Place};
 use peerway_write::history::history;
 use peerway_write::journal::{Journal, JournalError};
-use peerway_write::store::DirectoryStore;
+use peerway_write::store::{DirectoryStore, StoreError};
 use peerway_write::transaction::{Ending, Settings, TransactionError, in_force};
 use peerway_write::{WriteGrant, recovery};
 use thiserror::Error;
@@ -23,6 +24,9 @@ use crate::place::{self, PlaceError};
 
 /// A plan is not longer than this.
 const MOST_PLAN: usize = 64 << 20;
+
+/// How often the timer tries for the lock: often enough to get it between two commands.
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// The changing commands.
 #[derive(Clone, Debug, Subcommand)]
@@ -165,7 +169,7 @@ fn execute(
     };
     let directory = place::state_directory(at(command).state.as_deref(), &global.host)?;
     place::make_directories(&directory)?;
-    let mut store = DirectoryStore::open(&directory).map_err(PlaceError::from)?;
+    let mut store = open_store(command, &directory)?;
     let mut host = place::load(&directory, &global.host)?;
     host.pass(later);
     let result = change(global, command, plan.as_ref(), &mut store, &mut host, output);
@@ -190,6 +194,19 @@ fn execute(
         start_timer(&global.host, &directory, *confirm_within)?;
     }
     Ok(exit)
+}
+
+/// Takes the lock. The timer waits for it as long as another command has it: one that gave up
+/// would leave a change in force that nobody confirmed.
+fn open_store(command: &ChangeCommand, directory: &Path) -> Result<DirectoryStore, ChangeError> {
+    loop {
+        match DirectoryStore::open(directory) {
+            Err(StoreError::Locked { .. }) if matches!(command, ChangeCommand::DeadMan { .. }) => {
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            result => return Ok(result.map_err(PlaceError::from)?),
+        }
+    }
 }
 
 fn read_plan(path: &Path) -> Result<Plan, ChangeError> {
@@ -367,5 +384,5 @@ fn start_timer(host: &str, state: &Path, seconds: u64) -> Result<(), ChangeError
 fn wait_out(seconds: u64) {
     // It may lead a session already, which is all that is wanted.
     let _session = rustix::process::setsid();
-    std::thread::sleep(std::time::Duration::from_secs(seconds));
+    std::thread::sleep(Duration::from_secs(seconds));
 }

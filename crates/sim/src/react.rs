@@ -58,6 +58,7 @@ pub enum SimError {
 }
 
 /// What holds for the whole boot.
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     version: KernelVersion,

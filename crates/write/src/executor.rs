@@ -212,10 +212,9 @@ impl Executor<'_, '_> {
                 Op::Start { service: service.clone() }
             }
             Op::Restart { .. } => Op::Nothing,
-            Op::Unfence { node } => Op::Fence {
-                node: node.clone(),
-                mode: here.mode_before(node).ok_or_else(missing)?,
-            },
+            Op::Unfence { node } => {
+                Op::Fence { node: node.clone(), mode: here.mode_before(node).ok_or_else(missing)? }
+            }
             Op::RestorePersistence { device } => Op::Persistence {
                 device: *device,
                 on: here.persistence_before(*device).ok_or_else(missing)?,

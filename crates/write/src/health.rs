@@ -28,6 +28,8 @@ pub enum Kind {
 pub struct Trouble {
     /// What it is.
     pub kind: Kind,
+    /// Line within what was looked at, from 1.
+    pub line: u64,
     /// Whose, where it says so.
     pub device: Option<PciAddress>,
     /// The line.
@@ -71,10 +73,10 @@ impl Sink for Seen {
         let kind = match event.kind.class() {
             Class::Translation => Kind::Fault,
             Class::Rmp => Kind::Rmp,
-            _ => Kind::Structure,
+            Class::Structure => Kind::Structure,
         };
         let text = String::from_utf8_lossy(event.text).into_owned();
-        self.troubles.push(Trouble { kind, device, text });
+        self.troubles.push(Trouble { kind, line: event.line, device, text });
     }
 
     fn notice(&mut self, notice: &Notice<'_>) {
@@ -91,7 +93,7 @@ impl Sink for Seen {
             _ => return,
         };
         let text = String::from_utf8_lossy(notice.text).into_owned();
-        self.troubles.push(Trouble { kind: Kind::Driver, device, text });
+        self.troubles.push(Trouble { kind: Kind::Driver, line: notice.line, device, text });
     }
 }
 
@@ -140,6 +142,8 @@ fn after(log: &[u8], mark: u64) -> Seen {
         }
     }
     scanner.finish(&mut seen);
+    // Events that waited for further lines come late.
+    seen.troubles.sort_by_key(|trouble| trouble.line);
     // The ring was overwritten past the mark.
     seen.lost |= first.is_some_and(|first| first > mark + 1);
     seen

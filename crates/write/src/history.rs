@@ -57,9 +57,8 @@ pub fn history(journal: &Journal<'_>) -> Vec<Record> {
                     done: false,
                 }),
                 Entry::Done { step, way } => {
-                    let own = |record: &&mut StepRecord| {
-                        record.number == *step && record.way == *way
-                    };
+                    let own =
+                        |record: &&mut StepRecord| record.number == *step && record.way == *way;
                     if let Some(record) = steps.iter_mut().rev().find(own) {
                         record.done = true;
                     }

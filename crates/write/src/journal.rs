@@ -183,7 +183,8 @@ impl std::fmt::Debug for Journal<'_> {
 /// Sum of a record: 16 digits of SHA-256 over the sum before and the record's text.
 fn sum_of(before: &str, entry: &str) -> String {
     let digest = Sha256::new().chain_update(before).chain_update(entry).finalize();
-    digest.into_iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let first = digest.iter().take(8).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    format!("{first:016x}")
 }
 
 fn render(before: &str, entry: &Entry) -> Result<(String, String), JournalError> {

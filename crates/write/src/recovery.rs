@@ -7,7 +7,7 @@ use peerway_roads::{Op, Outcome, Plan};
 use crate::executor::{Executor, StepError, bound_device, harms_holders};
 use crate::grant::WriteGrant;
 use crate::health;
-use crate::journal::{End, Entry, State, Way};
+use crate::journal::{End, Entry, State, Transaction, Way};
 use crate::mutator::{Host, WriteError, is_reached};
 use crate::transaction::{Ending, Settings, TransactionError, go_on};
 use crate::wait;
@@ -85,7 +85,7 @@ pub fn undo_all(
         .iter()
         .rev()
         .filter(|one| matches!(one.end(), Some((End::Succeeded, _))))
-        .filter_map(|one| one.begin())
+        .filter_map(Transaction::begin)
         .filter(|(_, _, began_in, ..)| *began_in == boot.as_deref())
         .map(|(id, ..)| id.to_owned())
         .collect();
@@ -106,7 +106,7 @@ pub(crate) fn back(
     outcome: Option<Outcome>,
 ) -> Result<Ending, TransactionError> {
     let open = executor.journal.open_transaction();
-    let begin = open.as_ref().and_then(|one| one.begin());
+    let begin = open.as_ref().and_then(Transaction::begin);
     let Some((id, plan)) = begin.map(|(id, plan, ..)| (id.to_owned(), plan.clone())) else {
         return Ok(Ending::Nothing);
     };
@@ -154,7 +154,12 @@ enum Stuck {
 
 fn stopped(error: StepError) -> TransactionError {
     match error {
-        StepError::Journal(error) if !matches!(error, crate::journal::JournalError::Store(crate::store::StoreError::Stopped)) => {
+        StepError::Journal(error)
+            if !matches!(
+                error,
+                crate::journal::JournalError::Store(crate::store::StoreError::Stopped)
+            ) =>
+        {
             error.into()
         }
         StepError::Write(error) if !matches!(error, WriteError::Stopped { .. }) => error.into(),
@@ -248,18 +253,21 @@ fn not_first(
     let seen = health::since(executor.host, executor.mark)?;
     let trouble = plan.goal.devices.iter().find_map(|device| seen.of_driver(*device));
     Ok(trouble.map(|trouble| {
-        format!("a device did not come back: {}; it needs a reset, or the host a reboot", trouble.text)
+        format!(
+            "a device did not come back: {}; it needs a reset, or the host a reboot",
+            trouble.text
+        )
     }))
 }
 
 /// Writes the safe environment of the last plan out of turn: what was proved holds no more.
 pub fn close(grant: &WriteGrant<'_>, host: &mut dyn Host) -> Result<(), WriteError> {
     let all = grant.journal.transactions();
-    let plan = all.iter().rev().find_map(|one| one.begin()).map(|(_, plan, ..)| plan);
+    let plan = all.iter().rev().find_map(Transaction::begin).map(|(_, plan, ..)| plan);
     let steps = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
-    let safe = steps.iter().find(|step| {
-        matches!(step.act, Op::WriteEnvironment { kind: Environment::Safe, .. })
-    });
+    let safe = steps
+        .iter()
+        .find(|step| matches!(step.act, Op::WriteEnvironment { kind: Environment::Safe, .. }));
     match safe {
         Some(step) => host.perform(&step.act),
         None => Ok(()),

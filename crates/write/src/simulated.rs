@@ -57,10 +57,7 @@ impl Host for SimHost {
         self.pass(seconds);
     }
 
-    fn copies(
-        &mut self,
-        pairs: &[(PciAddress, PciAddress)],
-    ) -> Result<Vec<Copied>, WriteError> {
+    fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {
         let all = SimHost::copies(self, pairs);
         let copied = |((from, to), arrived): (&(PciAddress, PciAddress), Arrived)| Copied {
             from: *from,

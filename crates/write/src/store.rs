@@ -76,8 +76,7 @@ impl DirectoryStore {
             Err(errno) => return Err(call("make", "")(errno)),
         }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let directory =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(call("open", ""))?;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(call("open", ""))?;
         let state = rustix::fs::fstat(&directory).map_err(call("look at", ""))?;
         if state.st_uid != rustix::process::geteuid().as_raw() || state.st_mode & 0o022 != 0 {
             return Err(call("trust (others may write to it)", "")(Errno::PERM));

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::executor::{Executor, StepError};
 use crate::grant::{GrantError, WriteGrant};
 use crate::health;
-use crate::journal::{End, Entry, JOURNAL_SCHEMA, JournalError, State, Way};
+use crate::journal::{End, Entry, JOURNAL_SCHEMA, JournalError, State, Transaction, Way};
 use crate::mutator::{Host, WriteError};
 use crate::recovery::{self, recover};
 use crate::untouched::Untouched;
@@ -170,8 +170,7 @@ pub fn apply(
         + u64::try_from(plan_bytes).unwrap_or(0);
     journal.reserve(room)?;
     journal.append(begin)?;
-    let mut executor =
-        Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
     match phases(&mut executor, plan) {
         Ok(()) => finish_or_wait(&mut executor, id, plan, &snapshot, settings),
         Err(failure) => {
@@ -298,7 +297,8 @@ fn state_is_last(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), Ste
         return Err(StepError::Waited { what, why: spell(&differences) });
     }
     let open = executor.journal.open_transaction();
-    let before = open.as_ref().and_then(|one| one.begin()).map(|(.., untouched)| untouched.clone());
+    let before =
+        open.as_ref().and_then(Transaction::begin).map(|(.., untouched)| untouched.clone());
     let changed = before.unwrap_or_default().differences(&Untouched::of(&snapshot, plan));
     if !changed.is_empty() {
         let what = "everybody else untouched".to_owned();
@@ -417,7 +417,7 @@ pub(crate) fn go_on(
     plan: &Plan,
 ) -> Result<Ending, TransactionError> {
     let open = executor.journal.open_transaction();
-    let done = open.as_ref().map(|one| one.done()).unwrap_or_default();
+    let done = open.as_ref().map(Transaction::done).unwrap_or_default();
     for step in steps_of(plan, Phase::Confirm).filter(|step| !done.contains(&step.number)) {
         // It may have been taken without having been written down, so that nothing is expected.
         match executor.step(step.number, Way::Forward, &step.act, None) {
@@ -446,7 +446,7 @@ pub fn in_force(
     let all = grant.journal.transactions();
     let last = all.iter().rev().find(|one| matches!(one.end(), Some((End::Succeeded, _))));
     let Some((id, plan, _, _, untouched)) =
-        last.and_then(|one| one.begin()).filter(|(_, _, began_in, ..)| *began_in == boot)
+        last.and_then(Transaction::begin).filter(|(_, _, began_in, ..)| *began_in == boot)
     else {
         return Ok(None);
     };
@@ -468,7 +468,7 @@ pub fn in_force(
     let lives = |text: &String| text.contains(" holders: ") || text.contains(" running: ");
     let changed = untouched.differences(&Untouched::of(&snapshot, plan));
     problems.extend(changed.into_iter().filter(|text| !lives(text)));
-    if let Some(mark) = last.and_then(|one| one.mark()) {
+    if let Some(mark) = last.and_then(Transaction::mark) {
         let seen = health::since(host, mark)?;
         problems.extend(seen.about(&plan.goal.devices).map(|trouble| trouble.text.clone()));
         if seen.lost {

@@ -26,8 +26,7 @@ impl Untouched {
         let mut devices = BTreeSet::new();
         for one in &plan.protects {
             devices.extend(one.devices.iter().copied());
-            let running =
-                snapshot.tenant(&one.tenant).map(|tenant| tenant.running.to_string());
+            let running = snapshot.tenant(&one.tenant).map(|tenant| tenant.running.to_string());
             let running = running.unwrap_or_else(|| "not seen".to_owned());
             values.insert(format!("{} running", one.tenant), running);
         }
@@ -81,11 +80,7 @@ impl Untouched {
     }
 }
 
-fn device_values(
-    snapshot: &Snapshot,
-    device: &PciDevice,
-    values: &mut BTreeMap<String, String>,
-) {
+fn device_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<String, String>) {
     let mut put = |what: &str, value: String| {
         values.insert(format!("{} {what}", device.address), value);
     };

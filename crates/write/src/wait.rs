@@ -53,12 +53,7 @@ fn holds_unknown_gpu(holder: &Holder) -> bool {
 }
 
 /// Waits until something holds.
-pub fn wait(
-    host: &mut dyn Host,
-    until: &Until,
-    seconds: u32,
-    mark: u64,
-) -> Result<(), StepError> {
+pub fn wait(host: &mut dyn Host, until: &Until, seconds: u32, mark: u64) -> Result<(), StepError> {
     let deadline = host.uptime().saturating_add(u64::from(seconds));
     let mut quiet = false;
     loop {

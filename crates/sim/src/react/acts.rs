@@ -64,9 +64,7 @@ impl SimHost {
             Op::LoadModule { module } | Op::UnloadModule { module } => {
                 yes(self.names(&format!("/sys/module/{module}")).is_ok(), "loaded")
             }
-            Op::Map(entry) | Op::Unmap(entry) => {
-                yes(self.state.entries.contains(entry), "mapped")
-            }
+            Op::Map(entry) | Op::Unmap(entry) => yes(self.state.entries.contains(entry), "mapped"),
             Op::Wait { .. } | Op::Nothing => Found::Nothing,
         })
     }
@@ -127,7 +125,10 @@ impl SimHost {
                 }
             }
             Op::Restart { .. } | Op::Unfence { .. } | Op::RestorePersistence { .. } => {
-                return Err(SimError::NoRule(format!("{} without what the journal has", act.word())));
+                return Err(SimError::NoRule(format!(
+                    "{} without what the journal has",
+                    act.word()
+                )));
             }
             Op::Wait { .. } | Op::Nothing => {}
         }

@@ -138,7 +138,8 @@ impl SimHost {
         }
         let group = self.group_of(device);
         if driver != "vfio-pci" && group.is_some_and(|group| self.group_is_held(group)) {
-            let text = format!("{driver} {device}: probe with driver {driver} failed with error -16");
+            let text =
+                format!("{driver} {device}: probe with driver {driver} failed with error -16");
             self.log(ERROR, &text, Some(device));
             return Ok(());
         }
@@ -161,17 +162,15 @@ impl SimHost {
             .filter_map(|name| name.parse().ok())
             .filter_map(|one| self.minor_of(one))
             .collect();
-        let minor = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
+        let minor = (0..u32::MAX).find(|number| !taken.contains(number)).unwrap_or(0);
         let kept = self.state.information.remove(&device).unwrap_or_default();
         for (name, text) in kept {
-            let text: String = text
-                .lines()
-                .map(|old| match old.split_once(':') {
-                    Some(("Device Minor", _)) => format!("Device Minor: \t {minor}\n"),
-                    _ => format!("{old}\n"),
-                })
-                .collect();
-            let node = line(text.trim_end_matches('\n'));
+            let lines = text.lines().map(|old| match old.split_once(':') {
+                Some(("Device Minor", _)) => format!("Device Minor: \t {minor}"),
+                _ => old.to_owned(),
+            });
+            let text = lines.collect::<Vec<_>>().join("\n");
+            let node = line(&text);
             self.put_node(&format!("{NVIDIA_GPUS}/{device}/{name}"), node);
         }
         self.board_comes_up(device, minor);
@@ -195,7 +194,9 @@ impl SimHost {
             || self.state.fails_when_rebound;
         if fails {
             for text in [
-                format!("NVRM: GPU{minor} kfspSendBootCommands_GH100: FSP boot cmds failed. RM cannot boot."),
+                format!(
+                    "NVRM: GPU{minor} kfspSendBootCommands_GH100: FSP boot cmds failed. RM cannot boot."
+                ),
                 format!("NVRM: GPU {device}: RmInitAdapter failed! (0x62:0x65:2027)"),
                 format!("NVRM: GPU {device}: rm_init_adapter failed, device minor number {minor}"),
             ] {

@@ -15,6 +15,7 @@ use peerway_core::snapshot::kernel::KernelVersion;
 use rustix::io::Errno;
 
 /// What a write depends on.
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// Kernel.
@@ -53,8 +54,8 @@ pub enum Answer {
 /// Whether a driver counts as an owner of its group's DMA (`driver_managed_dma` is not set,
 /// `drivers/pci/pci-driver.c`, `pci_dma_configure`).
 pub fn owns_dma(driver: &str) -> bool {
-    !(driver.starts_with("vfio-") || driver.ends_with("_vfio_pci"))
-        && !matches!(driver, "pcieport" | "pci-stub")
+    let vfio = driver.starts_with("vfio-") || driver.ends_with("_vfio_pci");
+    !vfio && !matches!(driver, "pcieport" | "pci-stub")
 }
 
 /// The kernel's answer.

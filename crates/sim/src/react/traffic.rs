@@ -89,9 +89,11 @@ impl SimHost {
             return Arrived::Intact;
         }
         let members = self.members(group);
-        let mapped = self.state.entries.iter().any(|entry| {
-            members.contains(&entry.requester) && entry.target == memory.address
-        });
+        let mapped = self
+            .state
+            .entries
+            .iter()
+            .any(|entry| members.contains(&entry.requester) && entry.target == memory.address);
         if mapped {
             // Before commit e2692c4eeaa4 entries for MMIO carry the encryption bit under SME, so
             // that the request leads nowhere.

@@ -128,7 +128,9 @@ impl<'j> Transaction<'j> {
                     state = State::Remains { step: *step, why: why.clone() };
                 }
                 Entry::End { end, .. } => state = State::Over(*end),
-                Entry::Intent { way: Way::Back, .. } | Entry::Reopened { .. } => state = State::Back,
+                Entry::Intent { way: Way::Back, .. } | Entry::Reopened { .. } => {
+                    state = State::Back;
+                }
                 Entry::Begin { .. }
                 | Entry::Intent { way: Way::Forward, .. }
                 | Entry::Done { .. }
@@ -140,10 +142,10 @@ impl<'j> Transaction<'j> {
 
     /// Whether it was confirmed and not turned back since.
     pub fn is_confirmed(&self) -> bool {
-        let turning = |entry: &&&Entry| {
-            matches!(entry, Entry::Confirmed | Entry::TurningBack { .. })
-        };
-        matches!(self.entries.iter().rev().find(turning), Some(Entry::Confirmed)) && !self.is_reopened()
+        let turning =
+            |entry: &&&Entry| matches!(entry, Entry::Confirmed | Entry::TurningBack { .. });
+        matches!(self.entries.iter().rev().find(turning), Some(Entry::Confirmed))
+            && !self.is_reopened()
     }
 
     fn is_reopened(&self) -> bool {

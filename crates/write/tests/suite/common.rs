@@ -21,7 +21,8 @@ use peerway_write::{WriteError, WriteGrant};
 
 pub(crate) static QUIET: AtomicBool = AtomicBool::new(false);
 
-pub(crate) const SETTINGS: Settings<'static> = Settings { confirm_within: 600, interrupted: &QUIET };
+pub(crate) const SETTINGS: Settings<'static> =
+    Settings { confirm_within: 600, interrupted: &QUIET };
 
 pub(crate) fn named(name: &str) -> SimHost {
     SimHost::named(name).unwrap().unwrap()
@@ -69,11 +70,17 @@ pub(crate) fn apply(
     peerway_write::apply(grant(store), host, plan, SETTINGS)
 }
 
-pub(crate) fn confirm(store: &mut MemoryStore, host: &mut dyn Host) -> Result<Ending, TransactionError> {
+pub(crate) fn confirm(
+    store: &mut MemoryStore,
+    host: &mut dyn Host,
+) -> Result<Ending, TransactionError> {
     peerway_write::confirm(grant(store), host, SETTINGS)
 }
 
-pub(crate) fn recover(store: &mut MemoryStore, host: &mut dyn Host) -> Result<Ending, TransactionError> {
+pub(crate) fn recover(
+    store: &mut MemoryStore,
+    host: &mut dyn Host,
+) -> Result<Ending, TransactionError> {
     peerway_write::recover(grant(store), host, SETTINGS)
 }
 
@@ -138,9 +145,7 @@ impl Essence {
         let all = self.files.keys().chain(other.files.keys());
         let mut lines: Vec<String> = all
             .filter(|path| self.files.get(*path) != other.files.get(*path))
-            .map(|path| {
-                format!("{path}: {:?} / {:?}", self.files.get(path), other.files.get(path))
-            })
+            .map(|path| format!("{path}: {:?} / {:?}", self.files.get(path), other.files.get(path)))
             .collect();
         lines.push(format!("{} / {}", self.hidden, other.hidden));
         lines.push(format!("{:?} / {:?}", self.environment, other.environment));
@@ -220,10 +225,7 @@ impl Host for Watched {
         self.inner.pause(seconds);
     }
 
-    fn copies(
-        &mut self,
-        pairs: &[(PciAddress, PciAddress)],
-    ) -> Result<Vec<Copied>, WriteError> {
+    fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {
         self.look(false);
         Host::copies(&mut self.inner, pairs)
     }

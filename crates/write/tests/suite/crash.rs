@@ -94,7 +94,8 @@ fn recover_late(store: &mut MemoryStore, host: &mut SimHost) -> Ending {
 
 /// The words of a plan: plans with the same ones write the same records.
 fn shape(plan: &Plan) -> String {
-    plan.steps.iter().map(|step| format!("{:?} {}; ", step.phase, step.op)).collect()
+    let words = plan.steps.iter().map(|step| format!("{:?} {}", step.phase, step.op));
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// One share of all walks: every moment of the first plan of each shape, and of further hosts with
@@ -111,7 +112,7 @@ fn crash_everywhere(share: usize) {
             continue;
         }
         let first = Essence::of(host);
-        let (moments, end, ending) = moments(host, plan);
+        let (moments, end, _) = moments(host, plan);
         let last = Essence::of(&end);
         for (number, moment) in moments.iter().enumerate().step_by(stride) {
             let mut store = MemoryStore::with(moment.journal.clone());
@@ -124,9 +125,7 @@ fn crash_everywhere(share: usize) {
             assert_eq!(again, Ending::Nothing, "{what}");
             count += 1;
         }
-        println!("{what}: {} moments, one in {stride}: {ending:?}", moments.len());
     }
-    println!("{count} moments in all");
     assert!(count > 100, "{count} moments");
 }
 
@@ -225,9 +224,9 @@ fn a_way_back_that_keeps_failing_is_said_and_can_be_repeated() {
         .entries()
         .iter()
         .filter_map(|entry| match entry {
-            peerway_write::Entry::Intent { way: peerway_write::journal::Way::Back, act, .. } => {
-                Some(act.clone())
-            }
+            peerway_write::Entry::Intent {
+                way: peerway_write::journal::Way::Back, act, ..
+            } => Some(act.clone()),
             _ => None,
         })
         .filter(|act| !matches!(act, peerway_roads::Op::Unfence { .. }))
@@ -313,9 +312,10 @@ fn an_unbinding_that_hangs_is_pending_until_it_is_over() {
     let (all, ..) = moments(&host, &plan);
     let about_to = all.iter().position(|moment| {
         let text = String::from_utf8_lossy(&moment.journal).into_owned();
-        text.ends_with('\n') && text.lines().last().is_some_and(|line| {
-            line.contains("\"intent\"") && line.contains("\"act\":\"unbind\"")
-        })
+        text.ends_with('\n')
+            && text.lines().last().is_some_and(|line| {
+                line.contains("\"intent\"") && line.contains("\"act\":\"unbind\"")
+            })
     });
     host = all[about_to.unwrap()].host.clone();
     host.start_process(STRANGER, "python3", "/system.slice/job.service", &["/dev/nvidia0"]);

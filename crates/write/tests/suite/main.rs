@@ -1,5 +1,8 @@
 //! Transactions on simulated hosts.
 
+#[cfg(test)]
 mod common;
+#[cfg(test)]
 mod crash;
+#[cfg(test)]
 mod transaction;
