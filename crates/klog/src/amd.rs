@@ -291,16 +291,21 @@ fn prefix<'a>(before: &'a [u8], event: &mut Event<'a>) {
     // Another message may end right in front of the driver's name.
     let driver = driver.rsplit(|byte| *byte == b']').next().unwrap_or(driver);
     match PciAddress::parse_prefix(device) {
-        Some((address, [])) => {
+        // Where the event names a device itself, the one in front may be the IOMMU's own function.
+        Some((address, [])) if event.requester == Requester::Unknown => {
             event.requester = Requester::Pci(address);
             event.driver = text::name(driver);
         }
-        _ if device.starts_with(b"ivhd") => event.unit = text::name(device),
-        _ if event.requester == Requester::Unknown && text::name(driver).is_some() => {
+        Some((address, [])) if event.requester == Requester::Pci(address) => {
+            event.driver = text::name(driver);
+        }
+        Some(_) => event.unit = text::name(device),
+        None if device.starts_with(b"ivhd") => event.unit = text::name(device),
+        None if event.requester == Requester::Unknown && text::name(driver).is_some() => {
             event.requester = text::name(device).map_or(Requester::Unknown, Requester::Named);
             event.driver = text::name(driver);
         }
-        _ => {}
+        None => {}
     }
 }
 

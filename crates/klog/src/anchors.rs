@@ -34,6 +34,8 @@ pub(crate) enum Family {
     CommandLine,
     /// `Linux version `.
     Version,
+    /// `-- Boot ` or `-- Reboot`, which the journal prints between boots.
+    BootMark,
     /// `ACS overrides`.
     AcsOverride,
     /// `GART`.
@@ -48,7 +50,7 @@ pub(crate) enum Family {
     JsonBytes,
 }
 
-const ANCHORS: [(&str, Family); 23] = [
+const ANCHORS: [(&str, Family); 25] = [
     ("AMD-Vi", Family::Amd),
     (" 000", Family::Device),
     ("Request device [", Family::Request),
@@ -66,6 +68,8 @@ const ANCHORS: [(&str, Family); 23] = [
     ("ncryption", Family::Encryption),
     ("ommand line: ", Family::CommandLine),
     ("Linux version ", Family::Version),
+    ("-- Boot ", Family::BootMark),
+    ("-- Reboot", Family::BootMark),
     ("ACS overrides", Family::AcsOverride),
     ("GART", Family::Gart),
     (": probe of ", Family::Probe),

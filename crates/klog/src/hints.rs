@@ -208,7 +208,12 @@ const fn is_snp_off(state: Platform) -> bool {
 fn iommu(report: &Report) -> IommuState {
     let banner = |banner: Banner| report.banners.contains_key(&banner);
     let grouped = report.devices.values().any(|facts| facts.group.is_some());
-    if report.events > 0 || grouped || banner(Banner::VtdActive) || banner(Banner::AmdActive) {
+    if report.events > 0
+        || grouped
+        || banner(Banner::VtdActive)
+        || banner(Banner::AmdActive)
+        || banner(Banner::AmdPassthrough)
+    {
         return IommuState::On;
     }
     let asked_off =
@@ -223,15 +228,19 @@ fn iommu(report: &Report) -> IommuState {
 }
 
 fn default_passthrough(report: &Report) -> Option<bool> {
-    let last = |banners: [Banner; 2]| {
+    let last = |banners: &[Banner]| {
         banners
             .iter()
             .filter_map(|banner| report.banners.get(banner))
             .map(|seen| seen.last.line)
             .max()
     };
-    let on = last([Banner::DefaultPassthrough, Banner::DefaultPassthroughByCommandLine]);
-    let off = last([Banner::DefaultTranslated, Banner::DefaultTranslatedByCommandLine]);
+    let on = last(&[
+        Banner::DefaultPassthrough,
+        Banner::DefaultPassthroughByCommandLine,
+        Banner::AmdPassthrough,
+    ]);
+    let off = last(&[Banner::DefaultTranslated, Banner::DefaultTranslatedByCommandLine]);
     match (on, off) {
         (None, None) => None,
         (on, off) => Some(on > off),

@@ -1,6 +1,8 @@
 //! Lines about the host as a whole: boot banners of the IOMMU, SNP and memory encryption, the
 //! command line, the kernel's version, rate limits.
 
+use peerway_core::address::PciAddress;
+
 use crate::notice::{Acs, Banner, Fact, Lost, PeerDma, Platform};
 use crate::{device_line, text};
 
@@ -39,10 +41,12 @@ pub(crate) fn amd(message: &[u8], at: usize) -> Option<Fact<'_>> {
     if starts(b"Unknown option - ") {
         return Some(Fact::Banner(Banner::AmdUnknownOption));
     }
+    if starts(b"Initialized for Passthrough Mode") {
+        return Some(Fact::Banner(Banner::AmdPassthrough));
+    }
     if starts(b"Interrupt remapping enabled")
         || starts(b"X2APIC enabled")
         || starts(b"Virtual APIC enabled")
-        || starts(b"Initialized for Passthrough Mode")
         || starts(b"Lazy IO/TLB flushing enabled")
         || starts(b"Using strict mode")
         || starts(b"V2 page table enabled")
@@ -101,9 +105,26 @@ pub(crate) fn dmar(message: &[u8]) -> Option<Fact<'_>> {
     Some(Fact::Banner(banner))
 }
 
+/// `Adding device 0000:41:00.0 to group 7`, up to 5.3.
+fn old_group(rest: &[u8]) -> Option<Fact<'_>> {
+    let joins = rest.strip_prefix(b"Adding device ");
+    let tail = joins.or_else(|| rest.strip_prefix(b"Removing device "))?;
+    let (device, tail) = PciAddress::parse_prefix(tail)?;
+    let tail = tail.strip_prefix(b" to group ").or_else(|| tail.strip_prefix(b" from group "))?;
+    let (group, _) = text::number(tail)?;
+    Some(if joins.is_some() {
+        Fact::GroupJoined { device, group }
+    } else {
+        Fact::GroupLeft { device, group }
+    })
+}
+
 /// Reads the message at the anchor `iommu` or `IOMMU`.
 pub(crate) fn iommu(message: &[u8]) -> Option<Fact<'_>> {
     if let Some(rest) = message.strip_prefix(b"iommu: ") {
+        if let Some(fact) = old_group(rest) {
+            return Some(fact);
+        }
         if let Some(rest) = rest.strip_prefix(b"Default domain type: ") {
             let asked = text::contains(rest, b"(set via kernel command line)");
             let banner = match (rest.starts_with(b"Passthrough"), asked) {

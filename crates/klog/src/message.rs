@@ -22,6 +22,8 @@ pub(crate) struct Reader {
     boot: u32,
     /// The input began with the first line of a log, and no boot line came yet.
     at_start: bool,
+    /// The journal's mark between two boots came, and the kernel's first line did not yet.
+    boot_marked: bool,
     /// So many of the next lines are looked at whether or not they hold an anchor.
     attentive: u8,
 }
@@ -66,6 +68,7 @@ impl Reader {
             assembler: Assembler::default(),
             boot: 0,
             at_start: true,
+            boot_marked: false,
             attentive: 0,
         }
     }
@@ -246,6 +249,13 @@ impl Reader {
             Family::CommandLine if context.of_hypervisor => None,
             Family::CommandLine => host_line::command_line(message),
             Family::Version => return self.boots(context, sink),
+            Family::BootMark => {
+                if at == 0 {
+                    self.begin_boot(context, sink);
+                    self.boot_marked = true;
+                }
+                return Some(message.len());
+            }
             Family::AcsOverride => host_line::acs_override(message),
             Family::Gart => host_line::gart(message),
             Family::Probe => {
@@ -364,15 +374,21 @@ impl Reader {
 
     fn boots(&mut self, context: &Context<'_>, sink: &mut impl Sink) -> Option<usize> {
         let fact = host_line::version(context.message)?;
+        if !std::mem::take(&mut self.boot_marked) {
+            self.begin_boot(context, sink);
+        }
+        sink.notice(&Notice { boot: self.boot, ..context.notice(fact) });
+        Some(context.message.len())
+    }
+
+    /// At the very start of a log it begins boot 0; anywhere else something of an older boot came
+    /// before it. (The journal may print a line about itself first.)
+    fn begin_boot(&mut self, context: &Context<'_>, sink: &mut impl Sink) {
         self.assembler.flush(sink);
-        // At the very start of a log it begins boot 0; anywhere else something of an older boot
-        // came before it.
-        if !self.at_start || context.place.line > 1 {
+        if !self.at_start || context.place.line > 2 {
             self.boot = self.boot.saturating_add(1);
         }
         self.at_start = false;
-        sink.notice(&Notice { boot: self.boot, ..context.notice(fact) });
-        Some(context.message.len())
     }
 }
 

@@ -94,6 +94,16 @@ fn amd_page_faults() {
 }
 
 #[test]
+fn the_iommus_own_function_is_no_requester() {
+    check(
+        "pci 0000:00:00.2: AMD-Vi: Event logged [IO_PAGE_FAULT device=41:00.0 domain=0x0001 address=0x0000000000001000 flags=0x0000]",
+        expect![[r#"
+            amd-vi io_page_fault 0000:41:00.0 address=0x1000 read? flags=0x0 domain=0x1
+        "#]],
+    );
+}
+
+#[test]
 fn amd_events_in_several_messages() {
     check(
         "[   10.000001] AMD-Vi: Event logged [\n[   10.000009] INVALID_DEVICE_REQUEST device=00:00.2 address=0x000000fdf8000040 flags=0x0a00]",
@@ -537,6 +547,14 @@ fn boot_lines() {
         "#]],
     );
     check(
+        "iommu: Adding device 0000:41:00.0 to group 7\niommu: Removing device 0000:41:00.0 from group 7\nAMD-Vi: Initialized for Passthrough Mode",
+        expect![[r#"
+            GroupJoined { device: 0000:41:00.0, group: 7 }
+            GroupLeft { device: 0000:41:00.0, group: 7 }
+            Banner(AmdPassthrough)
+        "#]],
+    );
+    check(
         "pci 0000:41:00.0: [10de:2bb5] type 00 class 0x030200 PCIe Endpoint\npci 0000:41:00.0: BAR 0 [mem 0x80000000-0x83ffffff]\npci 0000:41:00.0: reg 0x1c: [mem 0x2000000000-0x200fffffff 64bit pref]\npci 0000:41:00.0: VF BAR 0 [mem 0x1000-0x1fff]",
         expect![[r#"
             DeviceFound { device: 0000:41:00.0, id: 10de:2bb5, class: 197120 } driver=pci
@@ -553,6 +571,22 @@ fn boot_lines() {
             DriverSeen { device: 0000:41:00.0 } driver=pci
         "#]],
     );
+}
+
+#[test]
+fn boots_are_counted() {
+    let boots = |log: &str| {
+        let mut scanner = Scanner::new();
+        scanner.feed(log.as_bytes(), &mut ());
+        scanner.finish(&mut ());
+        scanner.boot()
+    };
+    let version = "[    0.000000] Linux version 6.8.0 (x)\n";
+    assert_eq!(boots(version), 0);
+    assert_eq!(boots(&format!("usb 1-1: x\nusb 1-1: y\n{version}")), 1);
+    assert_eq!(boots(&format!("{version}usb 1-1: x\n{version}")), 1);
+    let mark = "-- Boot 0123456789abcdef --\n";
+    assert_eq!(boots(&format!("{mark}{version}usb 1-1: x\n{mark}{version}{mark}usb 1-1: x\n")), 2);
 }
 
 #[test]

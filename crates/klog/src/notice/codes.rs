@@ -69,6 +69,8 @@ coded! {
         InterruptRemapping = "interrupt-remapping",
         /// AMD's driver initialised an IOMMU.
         AmdActive = "amd-active",
+        /// AMD's driver of old kernels initialised for passthrough.
+        AmdPassthrough = "amd-passthrough",
         /// An AMD IOMMU was found, which does not mean that it is in use.
         AmdFound = "amd-found",
         /// `AMD-Vi: Unknown option - '…'`, such as `amd_iommu=on`.
