@@ -35,7 +35,8 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<()> {
     programs()?;
     runner()?;
     part("format", cargo(&["fmt", "--all", "--check"]))?;
-    part("lints", cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    part("lints", cargo(&["clippy", "--workspace", "--", "-D", "warnings"]))?;
+    part("lints of tests", lints_of_tests())?;
     if !without_fuzzing && root().join("fuzz/Cargo.toml").is_file() {
         crate::fuzz::brief()?;
     }
@@ -47,6 +48,28 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<()> {
         command
     })?;
     part("tests", cargo(&["nextest", "run", "--workspace", "--profile", "all"]))
+}
+
+/// Tests unwrap, print, start programs and touch files, in their helpers too; the lints that keep
+/// the product from that, and those of taste, are for the product.
+fn lints_of_tests() -> Command {
+    const ALLOWED: [&str; 12] = [
+        "clippy::pedantic",
+        "clippy::unwrap_used",
+        "clippy::expect_used",
+        "clippy::panic",
+        "clippy::indexing_slicing",
+        "clippy::assertions_on_result_states",
+        "clippy::disallowed_methods",
+        "clippy::disallowed_types",
+        "clippy::disallowed_macros",
+        "clippy::print_stdout",
+        "clippy::print_stderr",
+        "clippy::type_complexity",
+    ];
+    let mut command = cargo(&["clippy", "--workspace", "--tests", "--", "-D", "warnings"]);
+    command.args(ALLOWED.iter().flat_map(|lint| ["-A", *lint]));
+    command
 }
 
 /// A cargo command in the project's root.

@@ -12,7 +12,7 @@ use peerway_gpu::{InUse, Launch, Limits, LineRate, run_child};
 use serde::Deserialize;
 
 /// A look has deadlines of its own; this one is for a look that hangs all the same.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Daemons of the driver that keep device nodes open and do no work on a GPU. The kernel cuts a
 /// process's name after 15 characters.
@@ -26,6 +26,7 @@ pub(super) struct Look {
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the names of the document")]
 struct Device {
     address: PciAddress,
     vendor_id: Option<String>,

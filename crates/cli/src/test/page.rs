@@ -150,10 +150,10 @@ fn together(test: &Test) -> String {
         );
         for hit in &row.damaged {
             let (from, to) = (name(test, hit.from), name(test, hit.to));
-            text.push_str(&format!("; {from} > {to} {}", hit.report.damage));
+            text = format!("{text}; {from} > {to} {}", hit.report.damage);
         }
         if let Some(detail) = &row.detail {
-            text.push_str(&format!("; {detail}"));
+            text = format!("{text}; {detail}");
         }
         out.push_str(&wrap(&text, "", "    "));
     }
@@ -167,13 +167,14 @@ fn host(test: &Test) -> String {
     let mut out = heading("With host memory, and within the GPU");
     out.push_str("GPU           upload GB/s  download GB/s  local copy GB/s\n");
     for row in &test.host_rates {
-        out.push_str(&format!(
+        let line = format!(
             "{:<12}  {:>11}  {:>13}  {:>15}\n",
             name(test, row.gpu),
             rate(Some(row.upload_bytes_per_second)),
             rate(Some(row.download_bytes_per_second)),
             rate(Some(row.local_copy_bytes_per_second)),
-        ));
+        );
+        out.push_str(&line);
     }
     out
 }
