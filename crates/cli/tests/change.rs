@@ -1,5 +1,11 @@
 //! The changing commands over simulated hosts: arguments in, text and exit codes out.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests start the program and write its input"
+)]
+
 use std::path::Path;
 use std::process::{Command, Output};
 
