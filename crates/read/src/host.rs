@@ -73,6 +73,7 @@ pub fn collect(root: &Root, request: Request) -> Snapshot {
     let mut scope = request.scope;
     let accelerators = accelerators(root, &request.accelerators, &mut scope, &mut gaps);
     let mut devices = collect::pci::collect(root, &scope, &mut gaps);
+    bound_gpus(&mut devices, &mut gaps);
     name_vfio_devices(root, &mut devices);
     let deep: BTreeSet<PciAddress> = devices
         .iter()
@@ -123,6 +124,23 @@ pub fn collect(root: &Root, request: Request) -> Snapshot {
     snapshot
 }
 
+/// GPUs of one host: a machine with sixteen, each cut into 48 virtual functions, has fewer. Pairs
+/// grow with the square of them.
+const MOST_GPUS: usize = 1024;
+
+/// Takes no more functions for GPUs than that; of the others nobody then knows what they are.
+fn bound_gpus(devices: &mut [PciDevice], gaps: &mut Vec<Gap>) {
+    let mut left_out = 0_usize;
+    for device in devices.iter_mut().filter(|device| device.is_gpu()).skip(MOST_GPUS) {
+        device.class = Observed::Unreadable("left out: more GPUs than any host has".to_owned());
+        left_out += 1;
+    }
+    if left_out > 0 {
+        let why = format!("{left_out} GPUs above the first {MOST_GPUS} were left out");
+        gaps.push(Gap { source: collect::pci::DEVICES.to_owned(), why });
+    }
+}
+
 /// Which character device of VFIO stands for a device; asked only where VFIO keeps it.
 fn name_vfio_devices(root: &Root, devices: &mut [PciDevice]) {
     for device in devices.iter_mut().filter(|device| device.is_vfio()) {
@@ -170,6 +188,11 @@ fn accelerators(
     }
     found.sort_by_key(|one| one.requester);
     found.dedup_by_key(|one| one.requester);
+    if found.len() > MOST_GPUS {
+        let why = format!("only the first {MOST_GPUS} of {} were taken", found.len());
+        gaps.push(Gap { source: "declared accelerators".to_owned(), why });
+        found.truncate(MOST_GPUS);
+    }
     found
 }
 

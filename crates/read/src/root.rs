@@ -536,6 +536,7 @@ pub fn exists(directory: &Directory<'_>, name: &str) -> bool {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "fixtures on disk")]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;

@@ -253,7 +253,8 @@ mod tests {
         assert_eq!(regions.len(), 2);
         assert_eq!(regions[1].start, BusAddress(0xfd_0000_0000));
         assert_eq!(regions[0].kind, "msi");
-        assert!(reserved_regions("0x1 0x2").is_err());
+        let error = reserved_regions("0x1 0x2").unwrap_err();
+        assert_eq!(error, "a line of reserved_regions is \"0x1 0x2\"");
     }
 
     proptest! {

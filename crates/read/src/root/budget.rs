@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::Reason;
 
 /// Looks through one root. A host of 10,000 functions takes 150,000.
-const MOST_LOOKS: u64 = 2 << 20;
+const MOST_LOOKS: u64 = 1 << 20;
 
 /// Bytes of what they give. The largest are the kernel log and the lists of directories.
 const MOST_BYTES: u64 = 256 << 20;

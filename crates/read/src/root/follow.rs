@@ -78,6 +78,7 @@ fn failed(reason: Reason) -> ReadError {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "fixtures on disk")]
 mod tests {
     use super::*;
 
