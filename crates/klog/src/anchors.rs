@@ -1,5 +1,7 @@
 //! The rare byte strings that a line must hold to be worth parsing.
 
+use std::sync::LazyLock;
+
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 use aho_corasick::{AhoCorasick, Span};
 
@@ -91,8 +93,16 @@ pub(crate) struct Anchors {
     shortest: usize,
 }
 
+/// Built once: the tables take longer to build than a small log takes to read.
+static SHARED: LazyLock<Anchors> = LazyLock::new(Anchors::new);
+
 impl Anchors {
-    pub(crate) fn new() -> Self {
+    /// The one that everybody uses.
+    pub(crate) fn shared() -> &'static Self {
+        &SHARED
+    }
+
+    fn new() -> Self {
         let texts = ANCHORS.iter().map(|(text, _)| text);
         let packed = Config::new()
             .match_kind(MatchKind::LeftmostFirst)

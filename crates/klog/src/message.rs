@@ -17,7 +17,7 @@ use crate::{device_line, host_line, nvidia, smmu, text};
 /// Reads lines, one after the other.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(crate) anchors: Anchors,
+    pub(crate) anchors: &'static Anchors,
     assembler: Assembler,
     boot: u32,
     /// The input began with the first line of a log, and no boot line came yet.
@@ -64,7 +64,7 @@ impl<'a> Context<'a> {
 impl Reader {
     pub(crate) fn new() -> Self {
         Self {
-            anchors: Anchors::new(),
+            anchors: Anchors::shared(),
             assembler: Assembler::default(),
             boot: 0,
             at_start: true,
