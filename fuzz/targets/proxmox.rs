@@ -1,0 +1,18 @@
+//! Proxmox: configurations of guests, mappings, reservations, QEMU's arguments.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use peerway_read::parse::proxmox;
+
+fuzz_target!(|text: &str| {
+    let vm = proxmox::vm(text);
+    assert!(vm.passthrough.len() <= text.lines().count());
+    proxmox::container(text);
+    proxmox::mappings(text);
+    for one in proxmox::reservations(text) {
+        assert!(one.device.covers(one.device.address));
+    }
+    let devices = proxmox::qemu_devices(text.split('\0'));
+    assert!(devices.windows(2).all(|two| two[0] < two[1]));
+    proxmox::is_confidential(text.split('\0'));
+});
