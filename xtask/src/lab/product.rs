@@ -38,13 +38,15 @@ pub struct ReadingCommand {
 }
 
 /// Every reading command; `tests/walls.rs` fails where the binary has one that is not here.
-pub const COMMANDS: [ReadingCommand; 14] = [
+pub const COMMANDS: [ReadingCommand; 16] = [
     looking("status", &["status"]),
     looking("scan", &["scan", "--format", "json"]),
     looking("path", &["path", "0000:01:00.0", "0000:11:00.0"]),
     looking("diagnose", &["diagnose"]),
     looking("diagnose-all", &["diagnose", "--all", "--with", "nic,nvme", "--format", "json"]),
     looking("capture", &["capture"]),
+    looking("faults", &["faults"]),
+    looking("demo", &["demo"]),
     looking("roads", &["roads"]),
     looking("plan", &["plan", "identity-groups"]),
     looking("plan-open", &["plan", "live-without"]),
