@@ -129,7 +129,7 @@ fn of_host(
         _ => looked.snapshot.faults.as_ref().and_then(|_| Observed::Absent),
     };
     if wanted.mark {
-        return mark_of(&looked, &log, output);
+        return Ok(mark_of(&looked, &log, output));
     }
     let map = AddressMap::new(&looked.snapshot, &std::collections::BTreeSet::new());
     let pairs = looked.diagnose(global).pairs;
@@ -201,18 +201,14 @@ fn uptime_us() -> u64 {
     seconds.saturating_mul(1_000_000) + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
 }
 
-fn mark_of(
-    looked: &Looked,
-    log: &Observed<Vec<u8>>,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
+fn mark_of(looked: &Looked, log: &Observed<Vec<u8>>, output: &mut Output) -> Exit {
     let boot = looked.snapshot.origin.boot_id.known();
     let (Some(boot), Observed::Known(bytes)) = (boot, log) else {
         output.push(&page::no_log("its boot and its newest record make the mark"));
-        return Ok(Exit::Undecided);
+        return Exit::Undecided;
     };
     output.line(&mark::mark(boot, mark::last_sequence(bytes).unwrap_or(0)));
-    Ok(Exit::Fine)
+    Exit::Fine
 }
 
 /// What a log is held against.

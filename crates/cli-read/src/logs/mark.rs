@@ -124,8 +124,8 @@ mod tests {
     const BOOT: &str = "5d1c2f0e-0000-4000-8000-00000000cafe";
 
     #[track_caller]
-    fn check(text: &str, expected: Option<Point>) {
-        assert_eq!(parse(text).ok(), expected, "{text}");
+    fn check(text: &str, expected: impl Into<Option<Point>>) {
+        assert_eq!(parse(text).ok(), expected.into(), "{text}");
     }
 
     #[test]

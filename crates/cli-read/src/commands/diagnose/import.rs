@@ -71,7 +71,8 @@ fn page(import: &Import) -> String {
         Some(false) => "This is not about peer access between GPUs.",
         None => "Whether this concerns peer access between GPUs, these files do not say.",
     };
-    out.push_str(&format!("\n{related}\n"));
+    out.push('\n');
+    out.push_str(&wrap(related, "", "  "));
     for pair in &import.diagnose.pairs {
         let text = format!(
             "{} > {}: {} ({})",

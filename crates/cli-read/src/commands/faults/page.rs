@@ -33,7 +33,7 @@ pub(super) fn page(faults: &Faults, hints: &Hints) -> String {
     }
     let more = faults.requesters.len().saturating_sub(MOST_ROWS);
     if more > 0 {
-        out.push_str(&format!("and {more} more requesters (--format json)\n"));
+        out.push_str(&wrap(&format!("and {more} more requesters (--format json)"), "", ""));
     }
     if faults.unlisted_events > 0 {
         let text = format!("{} events of requesters beyond those", faults.unlisted_events);
@@ -50,7 +50,7 @@ pub(super) fn page(faults: &Faults, hints: &Hints) -> String {
     }
     let more = events.len().saturating_sub(MOST_EVENTS);
     if more > 0 {
-        out.push_str(&format!("and {more} more (--format json)\n"));
+        out.push_str(&wrap(&format!("and {more} more (--format json)"), "", ""));
     }
     if !faults.findings.is_empty() {
         out.push('\n');
@@ -162,7 +162,7 @@ fn requester(row: &Requester) -> String {
     }
     let more = row.targets.len().saturating_sub(MOST_TARGETS);
     if more > 0 {
-        out.push_str(&format!("    and in {more} more regions\n"));
+        out.push_str(&wrap(&format!("and in {more} more regions"), "    ", ""));
     }
     let inside: u64 = row.targets.iter().map(|target| target.count).sum();
     if inside < row.count {

@@ -70,41 +70,34 @@ fn place(one: &Faulting) -> String {
         .hits
         .iter()
         .take(MOST_REGIONS)
-        .map(|hit| {
-            let least = if hit.count_exact { "" } else { "at least " };
-            format!("{}{} in region {} of {}", least, grouped(hit.count), hit.bar, hit.device)
-        })
+        .map(|hit| format!("{} (region {})", hit.device, hit.bar))
         .collect();
     let more = one.hits.len().saturating_sub(MOST_REGIONS);
     let more = if more > 0 { format!(" and {more} more regions") } else { String::new() };
-    format!("{}{more}", regions.join(", "))
+    format!("inside {}{more}", regions.join(", "))
 }
 
 /// Adds what was seen of each row, a line of the log, and what the log lost.
 pub(super) fn with_rows(mut finding: Finding, facts: &FaultFacts, rows: &[&Faulting]) -> Finding {
+    if facts.suppressed > 0 {
+        let value = format!(
+            "{} events stand in it, {} more were kept out by the kernel's rate limit",
+            grouped(facts.events),
+            grouped(facts.suppressed)
+        );
+        finding = finding.seen(facts.source.clone(), value);
+    }
     for one in rows.iter().take(MOST) {
         let hint = if one.access_certain || one.access == "unknown" { "" } else { " (a hint)" };
-        let value = format!(
-            "{} {}: {} {}{hint}, {}",
-            one.device,
-            one.kind,
-            grouped(one.count),
-            one.access,
-            place(one)
-        );
+        let value =
+            format!("{} {}, {}{hint}, {}", grouped(one.count), one.kind, one.access, place(one));
         finding = finding.seen(format!("{}, {}", facts.source, one.name), support::cut(&value));
     }
     if let Some(first) = rows.first() {
         finding = finding
+            .seen("requester", support::cut(&first.device))
             .seen(line_source(facts, first.first.line), support::cut(&first.text))
             .seen("why this is concluded", support::cut(&first.why));
-    }
-    if facts.suppressed > 0 {
-        let value = format!(
-            "the kernel's rate limit kept {} more events out of the log",
-            grouped(facts.suppressed)
-        );
-        finding = finding.seen(facts.source.clone(), value);
     }
     finding
 }
