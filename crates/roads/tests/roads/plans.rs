@@ -4,12 +4,16 @@ use crate::host::Host;
 use expect_test::{Expect, expect};
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::iommu::DomainType;
-use peerway_core::snapshot::tenant::TenantId;
-use peerway_roads::document;
+use peerway_core::snapshot::kernel::Tristate;
+use peerway_core::snapshot::pci::{Accelerator, Addressing};
+use peerway_core::snapshot::tenant::{Claim, TenantId};
+use peerway_roads::gain::GainBasis;
 use peerway_roads::knowledge::OutcomeResult;
 use peerway_roads::plan::{Invalid, Phase, Step};
-use peerway_roads::road::State;
-use peerway_roads::{Outcome, Passed, Plan, PlanError, RoadId, Stop};
+use peerway_roads::road::{Reversible, State};
+use peerway_roads::{
+    Gain, GateCode, Outcome, Passed, Plan, PlanError, Request, RoadId, SeenFault, Stop, document,
+};
 
 /// One line a step.
 fn steps(plan: &Plan) -> String {
@@ -408,4 +412,127 @@ fn gates_that_are_shown_do_not_decide() {
     let road = roads.road(RoadId::PeerMap).unwrap();
     let shown = road.gates.iter().find(|gate| gate.code.word() == "rmp-mmio").unwrap();
     assert_eq!((shown.passed, shown.closes, road.state), (Passed::Unknown, false, State::Open));
+}
+
+/// A simulated host on which nobody was recorded to hold anything, and nobody does.
+fn quiet(name: &str) -> Host {
+    let hosts = peerway_sim::hosts::all();
+    let builder = hosts.into_iter().find(|host| host.name == name).unwrap().builder;
+    let mut host = Host::of(name, builder.tree().unwrap());
+    host.snapshot.holders = Observed::Known(Vec::new());
+    host.snapshot.gaps.retain(|gap| !gap.source.starts_with("/proc/PID"));
+    host
+}
+
+#[test]
+fn redirect_off_below_a_switch() {
+    let mut host = quiet("switch-redirect");
+    let plan = host.plan(RoadId::AcsDirect).unwrap();
+    let text = steps(&plan);
+    let acs: Vec<&str> = text.lines().filter(|line| line.contains("write_acs")).collect();
+    expect![[r"
+        11 canary   write_acs /sys/bus/pci/devices/0000:42:08.0/config [29] -> bits 0x002c = 0x0000 | write_acs
+        12 canary   write_acs /sys/bus/pci/devices/0000:42:09.0/config [29] -> bits 0x002c = 0x0000 | write_acs
+        13 rest     write_acs /sys/bus/pci/devices/0000:42:10.0/config [29] -> bits 0x002c = 0x0000 | write_acs
+        14 rest     write_acs /sys/bus/pci/devices/0000:42:11.0/config [29] -> bits 0x002c = 0x0000 | write_acs"]].assert_eq(&acs.join("\n"));
+    // Somebody else's device below the switch, whatever its slot: the road is closed.
+    host.snapshot.claims.push(Claim {
+        device: "0000:46:00.0".parse().unwrap(),
+        tenant: TenantId("vm:7".to_owned()),
+        source: "/etc/pve/qemu-server/7.conf: hostpci0".to_owned(),
+        active: Tristate::No,
+    });
+    host.constraints.devices =
+        ["0000:43:00.0", "0000:44:00.0"].map(|text| text.parse().unwrap()).into();
+    refused(
+        &host,
+        RoadId::AcsDirect,
+        &expect![[r"
+        closed, the road is closed on this host: one-tenant=no
+    "]],
+    );
+}
+
+#[test]
+fn declared_accelerators_are_mapped_by_their_memory_function() {
+    let mut host = quiet("switch-redirect");
+    // Stand-ins as in a machine without GPUs: 32-bit requesters, memory far above.
+    let gpus: Vec<_> = host.snapshot.accelerated().iter().map(|device| device.address).collect();
+    for device in host.snapshot.devices.iter_mut().filter(|one| gpus.contains(&one.address)) {
+        device.class = Observed::Known(0xff_0000);
+        device.driver = Observed::Known("uio_pci_generic".to_owned());
+        device.dma_mask_bits = Observed::Known(32);
+    }
+    host.snapshot.accelerators = gpus
+        .iter()
+        .map(|gpu| Accelerator {
+            name: "engine".to_owned(),
+            requester: *gpu,
+            memory: *gpu,
+            bar: 1,
+            addressing: Addressing::Raw,
+            root_complex_forwards: true,
+        })
+        .collect();
+    let host = Host { constraints: host.constraints, ..Host::with(host.snapshot) };
+    let plan = host.plan(RoadId::PeerMap).unwrap();
+    let text = steps(&plan);
+    let maps: Vec<&str> = text.lines().filter(|line| line.contains("map_entry")).collect();
+    assert_eq!(maps.len(), 12);
+    expect!["04 canary   map_entry - [?] -> entry in the domain of 0000:43:00.0 for region 1 of 0000:44:00.0 at 0x22000000000, offset 0x0, 0x1000000000 bytes | unmap_entry"].assert_eq(maps[0]);
+    // Nothing of NVIDIA's is asked of them.
+    assert!(!text.contains("persistence") && !text.contains("/dev/nvidia"), "{text}");
+}
+
+#[test]
+fn a_fault_in_bar0_tells_mailbox_access() {
+    let host = Host::named("kpro6-pve7");
+    let faults = [SeenFault {
+        requester: "0000:01:00.0".parse().unwrap(),
+        target: "0000:11:00.0".parse().unwrap(),
+        bar: 0,
+        count: 3,
+    }];
+    let request = Request { faults: &faults, ..host.request() };
+    let roads = peerway_roads::roads(&request).unwrap();
+    let reasons = roads.road(RoadId::PeerMap).unwrap().reasons();
+    assert_eq!(reasons[0].code, GateCode::P2pMechanism);
+}
+
+#[test]
+fn gains_of_this_workload_rank_and_reports_do_not() {
+    let mut host = Host::named("kpro6-pve7");
+    let order = |host: &Host| -> Vec<RoadId> {
+        host.roads().roads.iter().take(3).map(|road| road.id).collect()
+    };
+    assert_eq!(order(&host), [RoadId::PeerMap, RoadId::MappingDriver, RoadId::Elsewhere]);
+    let estimated = |low: f64| Gain {
+        text: format!("from {low} %"),
+        low_percent: Some(low),
+        high_percent: None,
+        basis: GainBasis::Estimated,
+        source: "test".to_owned(),
+    };
+    host.gains.insert(RoadId::Elsewhere, estimated(20.0));
+    assert_eq!(order(&host), [RoadId::Elsewhere, RoadId::PeerMap, RoadId::MappingDriver]);
+    host.gains.insert(RoadId::PeerMap, estimated(30.0));
+    assert_eq!(order(&host), [RoadId::PeerMap, RoadId::Elsewhere, RoadId::MappingDriver]);
+}
+
+#[test]
+fn a_hazard_has_to_be_accepted() {
+    let mut host = Host::named("fsp");
+    if let Observed::Known(version) = &mut host.snapshot.nvidia.version {
+        "595.45.04".clone_into(&mut version.version);
+    }
+    refused(
+        &host,
+        RoadId::IdentityGroups,
+        &expect![[r"
+        closed, the road is closed on this host: unbind-hazard=no
+    "]],
+    );
+    host.constraints.accepted.unbind_hazard = true;
+    let plan = host.plan(RoadId::IdentityGroups).unwrap();
+    assert_eq!(plan.reversible, Reversible::Conditional);
 }
