@@ -125,7 +125,7 @@ impl Redaction {
             "/proc/cmdline" => command_line(text),
             "/proc/kallsyms" => symbols(text),
             "/proc/cpuinfo" => processors(text),
-            "/dev/kmsg" => lines(text, |line| LOG_WORDS.iter().any(|word| line.contains(word))),
+            "/dev/kmsg" => kernel_log(text),
             _ if path.ends_with("/environ") => environment(text),
             _ if path.starts_with("/proc/") && path.ends_with("/cmdline") => vfio_words(text),
             _ if is_tenant_configuration(path) => lines(text, |line| {
@@ -166,6 +166,17 @@ fn xml_line(line: &str) -> bool {
 
 fn lines(text: &str, mut keep: impl FnMut(&str) -> bool) -> String {
     text.split_inclusive('\n').filter(|line| keep(line)).collect()
+}
+
+/// Records that bear on the matter; the command line in them as private as by itself.
+fn kernel_log(text: &str) -> String {
+    lines(text, |line| LOG_WORDS.iter().any(|word| line.contains(word)))
+        .split_inclusive('\n')
+        .map(|line| match line.split_once("ommand line: ") {
+            Some((head, words)) => [head, "ommand line: ", &command_line(words)].concat(),
+            None => line.to_owned(),
+        })
+        .collect()
 }
 
 fn command_line(text: &str) -> String {

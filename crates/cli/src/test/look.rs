@@ -147,10 +147,9 @@ impl Look {
         if let Ok(address) = spelling.parse() {
             return Ok(address);
         }
-        let found = match spelling.parse::<usize>() {
-            Ok(index) => self.devices.get(index).map(|device| device.address),
-            Err(_) => self.by_uuid(spelling),
-        };
+        let by_index = spelling.parse::<usize>().ok().and_then(|index| self.devices.get(index));
+        // A number that is no index may be the first digits of a UUID.
+        let found = by_index.map(|device| device.address).or_else(|| self.by_uuid(spelling));
         found.ok_or_else(|| {
             let there: Vec<String> = self
                 .devices

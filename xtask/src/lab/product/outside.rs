@@ -245,6 +245,8 @@ impl One<'_> {
 fn opened(rest: &str) -> Allowed<'_> {
     // A path may hold any word: flags stand behind its closing quote.
     let (before, flags) = rest.rsplit_once("\", ").unwrap_or(("", rest));
+    // And before what the call returned, which names the path once more.
+    let flags = flags.split_once(") = ").map_or(flags, |(flags, _)| flags);
     if !WRITABLE.iter().any(|flag| flags.contains(flag)) {
         return Allowed::Yes;
     }
