@@ -14,9 +14,14 @@
 //! //- end 5
 //! ```
 //!
+//! In paths and link targets a blank, a line's end and a backslash that could be taken for one of
+//! these are written as in `/proc/mounts`: `\040`, `\012`, `\015`, `\134`.
+//!
 //! A text entry's content is every line up to the next `//- `; a content line that begins with
 //! `//- ` or `\` is written with `\` before it. `no-newline` after the path says that the last
 //! line has no newline. The last line counts the entries, so that a cut file is noticed.
+
+mod escape;
 
 use std::fmt::Write as _;
 
@@ -25,6 +30,7 @@ use thiserror::Error;
 
 use crate::error::shown;
 use crate::tree::{AddError, Node, Tree};
+use escape::{escaped, unescaped};
 
 /// Number of the format that this program writes and the newest that it reads.
 pub const FORMAT: u32 = 1;
@@ -218,6 +224,17 @@ fn hex_node(size: u64, readable: u64, mut parts: Vec<(u64, Vec<u8>)>) -> Node {
 }
 
 fn parse_head(head: &str, line: usize) -> Result<Head, HostFileError> {
+    Ok(match parse_raw_head(head, line)? {
+        Head::Directory(path) => Head::Directory(unescaped(path)),
+        Head::Link(path, target) => Head::Link(unescaped(path), unescaped(target)),
+        Head::Fails(path, errno) => Head::Fails(unescaped(path), errno),
+        Head::Hangs(path) => Head::Hangs(unescaped(path)),
+        Head::Text { path, newline } => Head::Text { path: unescaped(path), newline },
+        Head::Hex { path, size, readable } => Head::Hex { path: unescaped(path), size, readable },
+    })
+}
+
+fn parse_raw_head(head: &str, line: usize) -> Result<Head, HostFileError> {
     if let Some((path, target)) = head.split_once(" -> ") {
         return Ok(Head::Link(path.to_owned(), target.to_owned()));
     }
@@ -336,12 +353,12 @@ impl Writer {
     pub fn entry(&mut self, path: &str, node: &Node) {
         self.count += 1;
         self.out.push_str("//- ");
-        self.out.push_str(path);
+        self.out.push_str(&escaped(path, true));
         match node {
             Node::Directory(_) => self.out.push_str("/\n"),
             Node::Link(target) => {
                 self.out.push_str(" -> ");
-                self.out.push_str(target);
+                self.out.push_str(&escaped(target, false));
                 self.out.push('\n');
             }
             Node::Fails(errno) => {
@@ -489,6 +506,20 @@ mod tests {
             for (index, node) in nodes.iter().enumerate() {
                 let id = tree.find(0, &format!("/n{index}"), false).unwrap();
                 prop_assert_eq!(tree.node(id), Some(node));
+            }
+        }
+
+        #[test]
+        fn any_name_is_read_back(name in "[ -.0-~\n\r\\\\]{1,9}( ->| !| hex|\\\\040)?", target in "[ -~\n\r]{0,9}") {
+            prop_assume!(name != "." && name != "..");
+            let path = format!("/{name}");
+            for node in [Node::Link(target), Node::File(vec![0]), Node::Hangs] {
+                let mut writer = Writer::new("a test");
+                writer.entry(&path, &node);
+                let text = writer.finish();
+                let tree = parse(&text).unwrap();
+                let id = tree.find(0, &path, false);
+                prop_assert_eq!(id.ok().and_then(|id| tree.node(id)), Some(&node), "{}", text);
             }
         }
 

@@ -76,6 +76,9 @@ pub fn resource(text: &str) -> Result<Vec<Bar>, String> {
     Ok(bars)
 }
 
+/// Buses of one PCI domain, and so the most levels of bridges.
+const MOST_LEVELS: usize = 256;
+
 /// Place of a function in the tree, from where its link in `/sys/bus/pci/devices` leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -99,7 +102,10 @@ pub fn place(target: &str, address: PciAddress) -> Option<Place> {
             ancestors.push(step);
         }
     }
-    (ancestors.pop() == Some(address)).then_some(Place { root, ancestors })
+    let ends_there = ancestors.pop() == Some(address);
+    // A tree has no more levels than buses, and nothing hangs below itself.
+    let is_tree = ancestors.len() <= MOST_LEVELS && !ancestors.contains(&address);
+    (ends_there && is_tree).then_some(Place { root, ancestors })
 }
 
 fn root_bus(part: &str) -> Option<RootBus> {
@@ -220,6 +226,12 @@ mod tests {
         );
         check_place("../../../devices/pci0000:00/0000:00:01.1", "0000:02:00.0", "none");
         check_place("", "0000:02:00.0", "none");
+        check_place("pci0000:00/0000:02:00.0/0000:02:00.0", "0000:02:00.0", "none");
+        check_place(
+            &format!("pci0000:00/{}0000:02:00.0", "0000:00:01.0/".repeat(257)),
+            "0000:02:00.0",
+            "none",
+        );
         check_place("../../../devices/LNXSYSTM:00/x", "0000:02:00.0", "none");
     }
 
@@ -272,7 +284,7 @@ mod tests {
             let address: PciAddress = "0000:01:00.0".parse().unwrap();
             if let Some(place) = place(&target, address) {
                 prop_assert!(target.trim_end_matches('/').ends_with("0000:01:00.0"));
-                prop_assert!(place.ancestors.len() < 12);
+                prop_assert!(place.ancestors.len() < 12 && !place.ancestors.contains(&address));
             }
         }
     }
