@@ -41,9 +41,12 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 fn run(seconds: u64) -> Result<()> {
     println!("== fuzzing");
     let targets = targets()?;
+    let host = host()?;
     let share = (seconds / u64::try_from(targets.len().max(1)).unwrap_or(1)).max(1);
     let status = Command::new("cargo")
-        .args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml"])
+        // With a target named, build scripts and macros are built without the instrumentation,
+        // whose runtime they do not have.
+        .args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &host])
         .current_dir(root())
         .env("RUSTFLAGS", FLAGS)
         .status()
@@ -58,20 +61,29 @@ fn run(seconds: u64) -> Result<()> {
         // New inputs go to a directory of their own, so that a run changes no file of the tree.
         let fresh = root().join("fuzz/target/fresh").join(&target);
         fs::create_dir_all(&fresh).with_context(|| format!("cannot create {}", fresh.display()))?;
-        let status = Command::new(root().join("fuzz/target/release").join(&target))
-            .arg(format!("-max_total_time={share}"))
-            .args(["-timeout=10", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"])
-            .arg(format!("-artifact_prefix={}/", fresh.display()))
-            .arg(&fresh)
-            .arg(&corpus)
-            .current_dir(root())
-            .status()
-            .with_context(|| format!("cannot start the fuzz target {target}"))?;
+        let status =
+            Command::new(root().join("fuzz/target").join(&host).join("release").join(&target))
+                .arg(format!("-max_total_time={share}"))
+                .args(["-timeout=10", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"])
+                .arg(format!("-artifact_prefix={}/", fresh.display()))
+                .arg(&fresh)
+                .arg(&corpus)
+                .current_dir(root())
+                .status()
+                .with_context(|| format!("cannot start the fuzz target {target}"))?;
         if !status.success() {
             bail!("fuzz target {target} found a crash; the input is below {}", fresh.display());
         }
     }
     Ok(())
+}
+
+/// The triple that the compiler builds for by itself.
+fn host() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("cannot start rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
+    line.map(str::to_owned).context("rustc names no host")
 }
 
 /// Names of the targets, from the manifest.
