@@ -1,6 +1,6 @@
 //! The document of `scan`: the inventory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -186,10 +186,15 @@ pub struct Gap {
 impl Scan {
     /// From a snapshot and the devices to list.
     pub fn new(snapshot: &Snapshot, listed: &[&PciDevice]) -> Self {
+        let theirs: BTreeSet<u32> =
+            listed.iter().filter_map(|device| device.group.known().copied()).collect();
+        // Each is looked up among all claims, so once is enough.
+        let owners: Vec<Option<TenantId>> =
+            listed.iter().map(|device| snapshot.tenant_of(device)).collect();
         let groups = snapshot
             .groups
             .iter()
-            .filter(|group| listed.iter().any(|device| device.group.known() == Some(&group.id)))
+            .filter(|group| theirs.contains(&group.id))
             .map(|group| Group {
                 id: group.id,
                 domain: group.domain.known().map(ToString::to_string),
@@ -197,9 +202,13 @@ impl Scan {
             })
             .collect();
         Self {
-            devices: listed.iter().map(|device| Device::new(snapshot, device)).collect(),
+            tenants: tenants(snapshot, listed, &owners),
+            devices: listed
+                .iter()
+                .zip(owners)
+                .map(|(device, owner)| Device::new(snapshot, device, owner))
+                .collect(),
             groups,
-            tenants: tenants(snapshot, listed),
             kernel: Kernel {
                 release: snapshot.kernel.release.known().cloned(),
                 command_line: snapshot.kernel.command_line.known().cloned(),
@@ -260,7 +269,17 @@ fn iommu(snapshot: &Snapshot) -> Iommu {
     }
 }
 
-fn tenants(snapshot: &Snapshot, listed: &[&PciDevice]) -> Vec<Tenant> {
+fn tenants(
+    snapshot: &Snapshot,
+    listed: &[&PciDevice],
+    owners: &[Option<TenantId>],
+) -> Vec<Tenant> {
+    let mut held: BTreeMap<&TenantId, Vec<PciAddress>> = BTreeMap::new();
+    for (device, owner) in listed.iter().zip(owners) {
+        if let Some(owner) = owner {
+            held.entry(owner).or_default().push(device.address);
+        }
+    }
     snapshot
         .tenants
         .iter()
@@ -270,17 +289,13 @@ fn tenants(snapshot: &Snapshot, listed: &[&PciDevice]) -> Vec<Tenant> {
             name: tenant.name.known().cloned(),
             confidential: tenant.confidential.to_string(),
             running: tenant.running.to_string(),
-            devices: listed
-                .iter()
-                .filter(|device| snapshot.tenant_of(device).as_ref() == Some(&tenant.id))
-                .map(|device| device.address)
-                .collect(),
+            devices: held.get(&tenant.id).cloned().unwrap_or_default(),
         })
         .collect()
 }
 
 impl Device {
-    fn new(snapshot: &Snapshot, device: &PciDevice) -> Self {
+    fn new(snapshot: &Snapshot, device: &PciDevice, tenant: Option<TenantId>) -> Self {
         let mut unreadable = BTreeMap::new();
         let ids = keep(&device.ids, "vendor_id", &mut unreadable);
         let uuid = snapshot.nvidia.gpus.known().and_then(|gpus| {
@@ -298,7 +313,7 @@ impl Device {
             numa_node: keep(&device.numa_node, "numa_node", &mut unreadable),
             group: keep(&device.group, "group", &mut unreadable),
             iommu_unit: keep(&device.iommu_unit, "iommu_unit", &mut unreadable),
-            tenant: snapshot.tenant_of(device),
+            tenant,
             claims: snapshot
                 .claims_on(device.address)
                 .map(|claim| Claim {
