@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that must be right, in one command.
 //!
-//! Brings what it needs (as root; else it names the one command that does), then formats, lints,
-//! fuzzes for a minute, and runs every test, the lab's included. The runner's own counts come
-//! last.
+//! Brings what it needs (as root; else it names the one command that does), then checks format and
+//! lints, and runs every test, the lab's included. `--fuzz` adds a minute of fuzzing. The runner's
+//! own counts come last.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,13 +31,13 @@ const PROGRAMS: [(&str, &str); 9] = [
 /// The first part that fails, named.
 pub fn main(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments: Vec<String> = arguments.collect();
-    let without_fuzzing = arguments.iter().any(|word| word == "--no-fuzz");
+    let fuzzing = arguments.iter().any(|word| word == "--fuzz");
     programs()?;
     runner()?;
     part("format", cargo(&["fmt", "--all", "--check"]))?;
     part("lints", cargo(&["clippy", "--workspace", "--", "-D", "warnings"]))?;
     part("lints of tests", lints_of_tests())?;
-    if !without_fuzzing && root().join("fuzz/Cargo.toml").is_file() {
+    if fuzzing {
         crate::fuzz::brief()?;
     }
     part("lab", cargo(&["xtask", "lab", "fetch", "--kernel", "6.12"]))?;
