@@ -3,6 +3,7 @@
 //! Nothing here is a test: a figure is printed with the machine that it was measured on, and
 //! written to `docs/benchmarks`.
 
+pub mod faults;
 pub mod machine;
 pub mod measure;
 pub mod profile;
@@ -19,7 +20,9 @@ const HELP: &str = "\
 usage: cargo xtask bench WHAT
 
   scan   scan of hosts of 100, 1,000 and 10,000 PCI functions beside lspci -vv on the same trees,
-         and status on the reference host; writes docs/benchmarks/scan.md";
+         and status on the reference host; writes docs/benchmarks/scan.md
+  faults faults on kernel logs of 1 GB, half faults and none, beside rg -c of the bare keyword;
+         writes docs/benchmarks/faults.md";
 
 /// Runs one benchmark.
 ///
@@ -28,6 +31,7 @@ usage: cargo xtask bench WHAT
 pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     match arguments.next().as_deref() {
         Some("scan") => write("scan", &[scan::report()?, status::report()?].concat()),
+        Some("faults") => write("faults", &faults::report()?),
         Some("help" | "--help" | "-h") | None => {
             println!("{HELP}");
             Ok(())

@@ -69,6 +69,8 @@ fn order_like(since: WallClock, line: WallClock) -> Order {
 pub struct Collector {
     summary: Summary,
     filter: Filter,
+    /// Whether the filter leaves anything out: asked for every event.
+    filters: bool,
     /// Boots of the inputs before this one.
     boots_before: u32,
     hints: Hints,
@@ -104,6 +106,7 @@ impl Collector {
         Self {
             summary: Summary::with_regions(regions),
             filter,
+            filters: filter != Filter::default(),
             boots_before: 0,
             hints: Hints::default(),
         }
@@ -162,7 +165,7 @@ fn keep(lines: &mut Vec<String>, line: String) {
 impl Sink for Collector {
     #[inline]
     fn event(&mut self, event: &Event<'_>) {
-        if self.filter != Filter::default() && !self.admits(event.boot, || event.when.stamp()) {
+        if self.filters && !self.admits(event.boot, || event.when.stamp()) {
             self.hints.left_out += 1;
             return;
         }
@@ -175,10 +178,7 @@ impl Sink for Collector {
             notice.fact,
             Fact::DeviceFound { .. } | Fact::GroupJoined { .. } | Fact::Boot { .. }
         );
-        if !of_host
-            && self.filter != Filter::default()
-            && !self.admits(notice.boot, || notice.stamp)
-        {
+        if !of_host && self.filters && !self.admits(notice.boot, || notice.stamp) {
             return;
         }
         match notice.fact {
