@@ -269,11 +269,7 @@ fn iommu(snapshot: &Snapshot) -> Iommu {
     }
 }
 
-fn tenants(
-    snapshot: &Snapshot,
-    listed: &[&PciDevice],
-    owners: &[Option<TenantId>],
-) -> Vec<Tenant> {
+fn tenants(snapshot: &Snapshot, listed: &[&PciDevice], owners: &[Option<TenantId>]) -> Vec<Tenant> {
     let mut held: BTreeMap<&TenantId, Vec<PciAddress>> = BTreeMap::new();
     for (device, owner) in listed.iter().zip(owners) {
         if let Some(owner) = owner {
