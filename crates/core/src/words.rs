@@ -1,7 +1,7 @@
 //! The kernel command line, word by word, and what each word does to peer access, translation and
 //! memory encryption.
 //!
-//! Meanings stand in one static table ([`table`]). Words that exist nowhere but in guides are in
+//! Meanings stand in one static table (`table`). Words that exist nowhere but in guides are in
 //! it too: they are named as what they are.
 
 mod table;

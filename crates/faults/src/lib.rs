@@ -1,7 +1,7 @@
 //! What the events of a kernel log mean: whose memory an address lies in, what kind of device sent
 //! the request, which class of trouble that is, and what a body of evidence comes to.
 //!
-//! [`AddressMap`] knows the memory regions of a host; [`facts`] joins a log's report with them;
+//! [`AddressMap`] knows the memory regions of a host; [`facts()`] joins a log's report with them;
 //! [`document::Faults`] is the published form. [`material`] recognises what people attach to bug
 //! reports, [`partial`] makes a snapshot of what it says, and [`assess`] names its kind.
 //!

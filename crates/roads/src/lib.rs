@@ -2,9 +2,9 @@
 //!
 //! Everything here is a function from values to values: no I/O, no clock, no unsafe code.
 //!
-//! - [`roads`] judges every [`RoadId`] on a snapshot under [`Constraints`]: each road is open,
+//! - [`roads()`] judges every [`RoadId`] on a snapshot under [`Constraints`]: each road is open,
 //!   closed or unknown by its [`Gate`]s, and ranked.
-//! - [`plan`] turns an open road that Peerway walks itself into a [`Plan`]: the exact steps, each
+//! - [`plan()`] turns an open road that Peerway walks itself into a [`Plan`]: the exact steps, each
 //!   with its inverse, and the fingerprint of what they rest on. A closed road gives a
 //!   [`Refusal`].
 //! - [`Knowledge`] is what the gates know about kernels, drivers and boards, as data.

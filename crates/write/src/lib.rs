@@ -3,7 +3,7 @@
 //! A [`Plan`](peerway_roads::Plan) holds every choice; this crate carries it out and takes it back:
 //!
 //! - [`grant::WriteGrant`]: the lock, taken once, and the journal below it.
-//! - [`mutator::Host`]: what can be changed and seen; [`simulated`] and [`live`] implement it.
+//! - [`mutator::Host`]: what can be changed and seen; [`simulated`] implements it; a live one is to come.
 //! - [`journal`]: append-only records, each synced before the act that it announces.
 //! - [`executor`]: one loop for both directions, without an opinion.
 //! - [`transaction`]: preflight, phases, verification, confirmation.
