@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use peerway_core::address::PciAddress;
 use peerway_klog::{Event, Fact, Notice, Region, Report, Sink, Stamp, Summary, WallClock};
 
 /// Most boot lines kept as texts.
@@ -81,6 +82,8 @@ pub struct Collector {
 pub struct Hints {
     /// Programs for peer access that lines about GPUs name.
     pub peer_programs: BTreeSet<String>,
+    /// GPUs whose driver says that its window shows a part of the memory only.
+    pub small_windows: BTreeSet<PciAddress>,
     /// The first line of each kind that says something about the boot: SNP, SME, IOMMU.
     pub boot_lines: Vec<String>,
     /// Events that the filter left out.
@@ -122,7 +125,9 @@ impl Collector {
     /// Adds what a later part gave, which begins after so many lines and boots.
     pub fn append(&mut self, later: &Self, lines: u64, boots: u32) {
         self.summary.append(&later.summary, lines, boots);
-        let Hints { peer_programs, boot_lines, left_out, without_clock } = &later.hints;
+        let Hints { peer_programs, small_windows, boot_lines, left_out, without_clock } =
+            &later.hints;
+        self.hints.small_windows.extend(small_windows);
         self.hints.peer_programs.extend(peer_programs.iter().cloned());
         for line in boot_lines {
             keep(&mut self.hints.boot_lines, line.clone());
@@ -195,8 +200,25 @@ impl Sink for Collector {
             }
             _ => {}
         }
+        if let Fact::DriverSeen { device, .. } = notice.fact
+            && shows_part(notice.text)
+        {
+            self.hints.small_windows.insert(device);
+        }
         self.summary.notice(notice);
     }
+}
+
+/// `Detected VRAM RAM=24560M, BAR=256M` (`amdgpu`): the window is smaller than the memory.
+fn shows_part(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let Some((_, rest)) = text.split_once("Detected VRAM RAM=") else { return false };
+    let number = |text: &str| {
+        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().ok()
+    };
+    let window = rest.split_once("BAR=").and_then(|(_, window)| number(window));
+    matches!((number(rest), window), (Some(memory), Some(window)) if window < memory)
 }
 
 fn holds(text: &[u8], needle: &[u8]) -> bool {

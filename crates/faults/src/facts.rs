@@ -309,8 +309,9 @@ impl<'a> Scene<'a> {
         guessed: Confidence,
     ) -> Judged {
         let like = pattern::are_like_regions(&row.addresses);
-        if like && !self.map.is_complete() && device.basis != Basis::Pattern {
-            let peers = self.gpus.iter().filter(|gpu| Some(**gpu) != address).count();
+        let peers = self.gpus.iter().filter(|gpu| Some(**gpu) != address).count();
+        let enough = peers > 0 || pattern::are_high(&row.addresses);
+        if like && enough && !self.map.is_complete() && device.basis != Basis::Pattern {
             let (confidence, beside) = if peers > 0 {
                 (Confidence::Probable, "other GPUs are named")
             } else {

@@ -14,11 +14,13 @@ pub mod command_line;
 pub mod config;
 pub mod distance;
 pub mod groups;
+pub mod guest_log;
 pub mod json;
 pub mod log_shape;
 pub mod lspci;
 pub mod matrix;
 pub mod nccl;
+pub mod nvidia_smi;
 pub mod parameters;
 pub mod peer_test;
 pub mod topology;
@@ -48,10 +50,14 @@ pub enum SourceKind {
     Groups,
     /// `lspci`.
     Lspci,
+    /// `nvidia-smi`.
+    NvidiaSmi,
     /// What a user-space copy of the kernel's peer-to-peer code says.
     Distance,
     /// Configuration of virtual machines or containers.
     Config,
+    /// What QEMU or its manager says about passed-through devices.
+    GuestLog,
     /// Parameters of a kernel module.
     Parameters,
     /// Nothing that this program reads.
@@ -92,12 +98,16 @@ pub struct Material {
     pub groups: BTreeMap<u32, Vec<PciAddress>>,
     /// Type of all groups, where a listing says one.
     pub domain: Option<DomainType>,
+    /// GPUs whose BAR1 window is the legacy one, where the listing names them.
+    pub small_windows: Vec<Option<PciAddress>>,
     /// What `lspci` says about access control, by port where it names one.
     pub acs: Vec<lspci::AcsControl>,
     /// What the kernel's peer-to-peer code would say.
     pub distances: Vec<distance::Distance>,
     /// What configurations name.
     pub configured: Vec<config::Configured>,
+    /// Trouble of passed-through devices, as user space reports it.
+    pub guest_logs: Vec<guest_log::GuestLog>,
     /// Module parameters.
     pub parameters: BTreeMap<String, String>,
 }
@@ -151,6 +161,10 @@ impl Material {
         if self.nccl.read(text) {
             return SourceKind::Nccl;
         }
+        if let Some(log) = guest_log::read(text) {
+            self.guest_logs.push(log);
+            return SourceKind::GuestLog;
+        }
         if let Some(distance) = distance::read(text) {
             self.distances.push(distance);
             return SourceKind::Distance;
@@ -160,6 +174,9 @@ impl Material {
         }
         if lspci::read(text, self) {
             return SourceKind::Lspci;
+        }
+        if nvidia_smi::read(text, self) {
+            return SourceKind::NvidiaSmi;
         }
         if config::read(text, self) {
             return SourceKind::Config;

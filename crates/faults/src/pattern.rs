@@ -2,8 +2,10 @@
 
 use peerway_core::address::BusAddress;
 
-/// Below this there is memory and 32-bit windows, and the kernel's first choice for DMA addresses.
+/// Below this lie 32-bit windows, and the kernel's first choice for DMA addresses.
 const FOUR_GIB: u64 = 1 << 32;
+/// Below this lies the memory of most hosts with few GPUs, and no large region was seen.
+const LARGE_REGIONS: u64 = 32 << 30;
 /// Large regions begin at multiples of this: the smallest large one is 256 MiB.
 const REGION: u64 = 256 << 20;
 /// Peer access begins at a region's start: offsets seen reach some MiB.
@@ -22,10 +24,17 @@ pub fn is_like_region(address: BusAddress) -> bool {
     if is_doorbell(address) {
         return true;
     }
-    if address < FOUR_GIB || is_handed_out(address) {
+    if address < LARGE_REGIONS || is_handed_out(address) {
         return false;
     }
     address % REGION < OFFSET || address >= HIGH
+}
+
+/// Whether all of some addresses lie where no desktop or small server has memory; zero says
+/// nothing.
+pub fn are_high(addresses: &[BusAddress]) -> bool {
+    let mut meant = addresses.iter().filter(|address| address.0 > 0xfff).peekable();
+    meant.peek().is_some() && meant.all(|address| address.0 >= HIGH && !is_handed_out(address.0))
 }
 
 /// The page that peers write to in a region below 4 GiB.
@@ -97,6 +106,8 @@ mod tests {
         check(0x340_0000_1000, true);
         check(0x28_0000_9000, true);
         check(0x60_1234_5000, true);
+        // A multiple of 256 MiB where memory is.
+        check(0x4_0000_0000, false);
         // The small region's page, below 4 GiB.
         check(0xee13_9000, true);
         check(0xee13_8000, false);

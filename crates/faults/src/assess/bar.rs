@@ -35,12 +35,12 @@ fn unassigned(case: &Case<'_>) -> Option<Assessed> {
         .snapshot
         .devices
         .iter()
-        .filter(|device| device.is_gpu())
         .filter(|device| {
-            let bars = device.bars.known();
-            bars.is_some_and(|bars| {
-                bars.iter().any(|bar| bar.memory && !bar.assigned && bar.index < 6)
-            })
+            let bars = device.bars.known().map(Vec::as_slice).unwrap_or_default();
+            let mut without =
+                bars.iter().filter(|bar| bar.memory && !bar.assigned && bar.index < 6);
+            // Only GPUs and a few accelerators have regions of this size.
+            without.any(|bar| device.is_gpu() || bar.size >= LEGACY)
         })
         .map(|device| device.address.to_string())
         .collect();
@@ -73,12 +73,23 @@ fn too_small(case: &Case<'_>) -> Option<Assessed> {
         .iter()
         .filter(|device| is_small(device))
         .map(|device| device.address.to_string())
+        .chain(
+            case.hints()
+                .into_iter()
+                .flat_map(|hints| &hints.small_windows)
+                .map(ToString::to_string),
+        )
         .collect();
-    if small.is_empty() {
+    let shown = &case.material.small_windows;
+    if small.is_empty() && shown.is_empty() {
         return None;
     }
     let why = "the GPU's memory region is the legacy 256 MiB: peers cannot reach all of its memory";
-    Some(Assessed::new(Assessment::BarTooSmall, rank::SMALL_BAR, why).about(small))
+    Some(
+        Assessed::new(Assessment::BarTooSmall, rank::SMALL_BAR, why)
+            .about(small)
+            .about(shown.iter().flatten()),
+    )
 }
 
 /// A resizable board whose largest region is the legacy one.

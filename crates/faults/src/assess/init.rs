@@ -36,7 +36,12 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Assessed> {
     // A GPU that ran and then failed: the Xid before is the cause.
     let ran = facts
         .of_kind("xid")
-        .filter(|xid| !OF_START.iter().any(|number| xid.is(number)))
+        .filter(|xid| {
+            let of_start = OF_START.iter().any(|number| xid.is(number));
+            let near =
+                events.iter().any(|event| xid.first.is_near(&xid.last, &event.first, &event.last));
+            !(xid.is("154") || of_start && near)
+        })
         .map(|xid| xid.first.line)
         .min();
     let after = ran.is_some_and(|xid| first_line(&events).is_some_and(|init| xid < init));

@@ -84,6 +84,14 @@ fn tables(case: &Case<'_>) -> Vec<Assessed> {
         } else if topology.has("TNS") {
             let why = "the driver refuses peer access for the place in the tree";
             found.push(Assessed::new(Assessment::P2pTopology, rank::MEASURED + 1, why));
+        } else if topology.only_through_host() {
+            let why =
+                "every pair meets at a host bridge or beyond: no bridge is common to two GPUs";
+            found.push(Assessed::new(Assessment::P2pTopology, rank::MEASURED + 1, why));
+        } else if topology.has_direct_way() {
+            let why =
+                "the tree has a direct way between GPUs; whether it is used, no test shows here";
+            found.push(Assessed::new(Assessment::P2pExpected, rank::MEASURED + 5, why));
         } else if topology.has("OK") {
             let why = "the driver says OK, which no test has shown and no IOMMU was asked for";
             found.push(Assessed::new(Assessment::P2pExpected, rank::MEASURED + 5, why));

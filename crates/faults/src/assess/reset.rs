@@ -6,11 +6,12 @@ use peerway_core::snapshot::faults::{DriverEvent, FaultClass};
 use super::{Assessed, Case, devices, first_line, rank};
 
 /// Steps of an ordinary reset are no trouble.
-const TROUBLE: [&str; 6] = [
+const TROUBLE: [&str; 7] = [
     "stuck-in-d3cold",
     "reset-failed",
     "not-ready",
     "pending-transaction",
+    "vfio-release-asked",
     "vfio-release-blocked",
     "vfio-trouble",
 ];
@@ -22,6 +23,12 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Assessed> {
     events.extend(case.events("domain_refused", &["firmware-region"]));
     events.extend(case.events("nvidia", &["unbind-waits", "unbind-failed"]));
     events.extend(case.events("peer_dma", &["vfio-map-failed"]));
+    let reported = &case.material.guest_logs;
+    if events.is_empty() && !reported.is_empty() {
+        let why = "QEMU could not take or start a passed-through device";
+        let devices = reported.iter().flat_map(|log| &log.devices);
+        return vec![Assessed::new(Assessment::VfioReset, rank::RESET, why).about(devices)];
+    }
     if events.is_empty() {
         events = case.events("pcie_error", &LINK);
         let passed_through = case.snapshot.devices.iter().any(|device| {

@@ -74,6 +74,8 @@ fn peer_access_by_what_addresses_look_like() {
     ]
     .concat();
     check(&[&two], "iommu_fault_gpu_p2p", &[]);
+    // One GPU alone, so high that no memory is there.
+    check(&[&amd("nvidia", "0000:11:00.0", "0x1c000000000", "0x0020")], "iommu_fault_gpu_p2p", &[]);
     // The same addresses of a network adapter are its own affair.
     check(&[&amd("ice", "0000:21:00.0", "0x18000001000", "0x0020")], "iommu_fault_nongpu", &[]);
     never(&[&amd("ice", "0000:21:00.0", "0x18000001000", "0x0020")], "iommu_fault_gpu_p2p");
@@ -111,6 +113,8 @@ fn gpus_that_fault_elsewhere() {
     let integrated = "DMAR: [DMA Read NO_PASID] Request device [00:02.0] fault addr 0x8a000000 \
                       [fault reason 0x06] PTE Read access is not set\n";
     check(&[integrated], "iommu_fault_gpu_other", &[]);
+    // One GPU at an address where memory may be, though it is even.
+    check(&[&amd("amdgpu", "0000:0a:00.0", "0x400000000", "0x0000")], "iommu_fault_gpu_other", &[]);
     // One low page, read again and again.
     let low = "AMD-Vi: Event logged [IO_PAGE_FAULT device=02:00.0 domain=0x0011 \
                address=0x0000000000002000 flags=0x0000]\n";
@@ -177,9 +181,12 @@ fn gpus_that_do_not_start() {
         "[   10.000000] NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n{FAILED}"
     );
     check(&[&ran], "xid", &["nvidia_init_fail"]);
-    let start = format!(
-        "[   10.000000] NVRM: Xid (PCI:0000:41:00): 119, Timeout after 6s of waiting\n{FAILED}"
+    // The system processor died minutes before; or it never came up.
+    let died = format!(
+        "[   10.000000] NVRM: Xid (PCI:0000:41:00): 119, pid=7, name=python, Timeout\n{FAILED}"
     );
+    check(&[&died], "xid", &["nvidia_init_fail"]);
+    let start = died.replace("   10.0", "   45.0");
     check(&[&start], "nvidia_init_fail", &["xid"]);
 }
 
@@ -218,6 +225,9 @@ fn resets_and_links() {
     let follows = "vfio-pci 0000:02:00.0: not ready 65535ms after FLR; giving up\n\
         AMD-Vi: Event logged [IOTLB_INV_TIMEOUT device=0000:02:00.0 address=0x100003760]\n";
     check(&[follows], "vfio_reset", &["iommu_event_other"]);
+    let qemu = "kvm: -device vfio-pci,host=0000:02:00.0: vfio 0000:02:00.0: Unable to power on device, \
+                stuck in D3\n";
+    check(&[qemu], "vfio_reset", &[]);
     let link = "pcieport 0000:00:07.0: pciehp: Slot(12): Link Down\n\
                 NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n";
     check(&[link], "xid", &[]);
@@ -236,6 +246,13 @@ fn address_maps() {
         pci 0000:e5:00.0: BAR 0 [mem 0xc0000000-0xc3ffffff]\n\
         pci 0000:e5:00.0: BAR 1 [mem 0xb0630000000-0xb063fffffff 64bit pref]\n";
     check(&[small], "bar_too_small", &[]);
+    let amd = "amdgpu 0000:03:00.0: amdgpu: Detected VRAM RAM=24560M, BAR=256M\n";
+    check(&[amd], "bar_too_small", &[]);
+    never(&[&amd.replace("BAR=256M", "BAR=32768M")], "bar_too_small");
+    // No class is said, but nothing else has regions of this size.
+    let no_room = "[    2.0] x\npci 0000:21:00.0: BAR 1: no space for [mem size 0x1000000000 64bit pref]\n\
+        pci 0000:21:00.0: BAR 1: failed to assign [mem size 0x1000000000 64bit pref]\n";
+    check(&[no_room], "bar_unassigned", &[]);
     let large = small.replace("0xb063fffffff", "0xb0e2fffffff");
     never(&[&large], "bar_too_small");
 }
@@ -281,6 +298,8 @@ fn logs_of_programs_and_listings() {
     check(&["hostpci0: 0000:01:00.0,pcie=1\n"], "tenant_config", &[]);
     let table = " \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n";
     check(&[table], "p2p_driver_unsupported", &[]);
+    let far = "\tGPU0\tGPU1\nGPU0\tX\tSYS\nGPU1\tSYS\tX\n";
+    check(&[far], "p2p_topology", &[]);
     let passed = "> Peer access from A (GPU0) -> A (GPU1) : Yes\nTest passed\n";
     check(&[passed], "p2p_ok", &[]);
     let fast = "> Peer access from NVIDIA RTX PRO 6000 (GPU0) -> NVIDIA RTX PRO 6000 (GPU1) : Yes\n\

@@ -24,16 +24,24 @@ pub fn read(text: &str, material: &mut Material) -> bool {
             rest =
                 tail.get(digits.len()..).unwrap_or_default().trim_start_matches([':', ' ', '\t']);
         }
-        let (Some(group), Some((address, _))) =
-            (current, PciAddress::parse_prefix(rest.as_bytes()))
-        else {
-            continue;
-        };
+        let (Some(group), Some((address, rest))) = (current, device(rest)) else { continue };
         found = true;
         material.groups.entry(group).or_default().push(address);
         lspci::line(rest, material);
     }
     found
+}
+
+/// The first device that a line names, and the line from there on; some scripts put numbers and
+/// marks in front.
+fn device(line: &str) -> Option<(PciAddress, &str)> {
+    let starts = line.match_indices([' ', '\t']).map(|(at, _)| at + 1);
+    std::iter::once(0).chain(starts).find_map(|at| {
+        let rest = line.get(at..)?;
+        let (address, after) = PciAddress::parse_prefix(rest.as_bytes())?;
+        let ends = after.first().is_none_or(u8::is_ascii_whitespace);
+        ends.then_some((address, rest))
+    })
 }
 
 fn after_group(line: &str) -> Option<&str> {
@@ -76,6 +84,11 @@ mod tests {
         check(&format!("IOMMU Group 1:\n\t{device}\n"), &[(1, "0000:01:00.0")]);
         check(&format!("IOMMU Group 12 {device}\n"), &[(12, "0000:01:00.0")]);
         check("/sys/kernel/iommu_groups/3/devices/0000:02:00.1\n", &[(3, "0000:02:00.1")]);
+        check(&format!("Group:  7   {device}\n"), &[(7, "0000:01:00.0")]);
+        check(
+            "Group 3:\t[10de:2482] [R] 01:00.0  VGA compatible controller\n",
+            &[(3, "0000:01:00.0")],
+        );
         check("01:00.0 VGA compatible controller [0300]: x\n", &[]);
     }
 }

@@ -40,6 +40,9 @@ impl Nccl {
                 *self.transports.entry(transport.to_owned()).or_default() += 1;
                 self.devices.extend(channel.split(['[', ']']).filter_map(bus_id));
             }
+            if let Some((_, rest)) = line.split_once("busId ") {
+                self.devices.extend(rest.split_whitespace().next().and_then(bus_id));
+            }
             self.connected |= line.contains("Connected all");
             let failed = line.contains("NCCL WARN")
                 || line.contains("CUDA failure")

@@ -77,6 +77,17 @@ pub fn read(text: &str) -> Option<PeerTest> {
             test.passed |= data.trim() == written;
             test.failed |= data.trim() != written;
         }
+        // The tests of NCCL compare by value and count what differs.
+        if line.contains("Out of bounds values :") {
+            is_test = true;
+            test.failed |= line.ends_with("FAILED");
+            test.passed |= line.ends_with("OK");
+        }
+        // What CUDA answers where there is no peer access to be had.
+        if line.contains("peer access is not supported between these two devices") {
+            is_test = true;
+            test.no += 1;
+        }
         test.failed |= line.starts_with("Verification error") || line == "Test failed!";
         test.passed |= line == "Test passed";
         test.waived |= line.contains("waiving test");
@@ -107,6 +118,14 @@ mod tests {
             read("> Peer access from A (GPU0) -> B (GPU1) : No\nwaiving test.\n").unwrap().waived
         );
         assert_eq!(read("something else"), None);
+    }
+
+    #[test]
+    fn other_programs() {
+        assert!(read("# Out of bounds values : 12 FAILED\n").unwrap().failed);
+        assert!(read("# Out of bounds values : 0 OK\n").unwrap().passed);
+        let refused = "RuntimeError: peer access is not supported between these two devices\n";
+        assert_eq!(read(refused).unwrap().no, 1);
     }
 
     #[test]
