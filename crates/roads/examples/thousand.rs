@@ -8,9 +8,13 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
+use peerway_core::address::PciAddress;
 use peerway_core::diagnose::pairs::{PairScope, judge_all};
 use peerway_core::observed::Observed;
+use peerway_core::snapshot::driver::GpuInformation;
+use peerway_core::snapshot::iommu::Group;
 use peerway_core::snapshot::kernel::Tristate;
+use peerway_core::snapshot::pci::{PciDevice, RootBus};
 use peerway_core::snapshot::tenant::{Claim, Tenant, TenantId, TenantKind};
 use peerway_core::snapshot::{OriginKind, Snapshot};
 use peerway_read::host::{Request as Look, collect};
@@ -20,53 +24,83 @@ use peerway_sim::build::function::{EPYC_ROOT_PORT, Function, Port};
 use peerway_sim::build::model::RTX_PRO_6000;
 use peerway_sim::build::{BuildError, HostBuilder, Iommu, NvidiaFlavour, cpu, kernels};
 
-/// GPUs of one tenant.
-const PER_TENANT: usize = 8;
-
-fn host(gpus: u32) -> Result<Snapshot, BuildError> {
+/// One tenant's GPUs, on root ports of their own.
+fn eight() -> Result<Snapshot, BuildError> {
     let mut host = HostBuilder::new("thousand", kernels::PVE_7_0, cpu::EPYC_9334);
     host.iommu(Iommu::AMD, "DMA-FQ")
         .nvidia("580.95.05", NvidiaFlavour::Open)
         .nvidia_param("RegistryDwords", "RMPcieP2PType=1")
         .first_aperture(0x100_0000_0000);
-    for number in 0..gpus {
-        let (domain, slot) = (number / 32, u8::try_from(number % 32).unwrap_or(0));
-        let root = host.root_bus(domain, slot * 8, 0);
-        let port = host.port(root, Port::root(EPYC_ROOT_PORT, 1, slot * 8 + 1).function(1));
+    for slot in 0..8_u8 {
+        let root = host.root_bus(0, slot * 0x20, 0);
+        let port = host.port(root, Port::root(EPYC_ROOT_PORT, 1, slot * 0x20 + 1).function(1));
         host.device(port, Function::of(&RTX_PRO_6000).driver("nvidia"));
     }
     let root = Root::recorded(Arc::new(host.tree()?));
     let kind = OriginKind::Simulated;
     let mut snapshot = collect(&root, Look { kind, privileged: true, ..Look::default() });
-    let gpus: Vec<_> = snapshot.accelerated().iter().map(|device| device.address).collect();
-    snapshot.claims.clear();
-    snapshot.tenants.clear();
-    for (number, own) in gpus.chunks(PER_TENANT).enumerate() {
-        let id = TenantId::of(TenantKind::Lxc, &number.to_string());
-        snapshot.tenants.push(Tenant {
+    snapshot.holders = Observed::Known(Vec::new());
+    snapshot.gaps.clear();
+    Ok(snapshot)
+}
+
+/// The same GPUs in many PCI domains, each domain a tenant's.
+fn host(eight: &Snapshot, tenants: u32) -> Snapshot {
+    let mut all = eight.clone();
+    all.devices.clear();
+    all.groups.clear();
+    all.tenants.clear();
+    all.claims.clear();
+    let mut gpus = Vec::new();
+    for domain in 0..tenants {
+        let moved = |at: PciAddress| {
+            PciAddress::new(domain, at.bus(), at.device(), at.function()).unwrap_or(at)
+        };
+        let first = u32::try_from(all.groups.len()).unwrap_or(u32::MAX);
+        all.groups.extend(eight.groups.iter().map(|group| Group {
+            id: first + group.id,
+            devices: group.devices.iter().copied().map(moved).collect(),
+            ..group.clone()
+        }));
+        all.devices.extend(eight.devices.iter().map(|device| PciDevice {
+            address: moved(device.address),
+            ancestors: device.ancestors.iter().copied().map(moved).collect(),
+            root: RootBus { domain, ..device.root },
+            group: device.group.clone().map(|group| first + group),
+            ..device.clone()
+        }));
+        let number = u32::try_from(gpus.len()).unwrap_or(u32::MAX);
+        let own = eight.nvidia.gpus.known().into_iter().flatten();
+        gpus.extend(own.zip(number..).map(|(gpu, minor)| GpuInformation {
+            address: moved(gpu.address),
+            minor: Observed::Known(minor),
+            ..gpu.clone()
+        }));
+        let id = TenantId::of(TenantKind::Lxc, &domain.to_string());
+        all.tenants.push(Tenant {
             id: id.clone(),
             kind: TenantKind::Lxc,
             name: Observed::Absent,
             confidential: Tristate::No,
             running: Tristate::Yes,
         });
-        snapshot.claims.extend(own.iter().map(|device| Claim {
-            device: *device,
+        all.claims.extend(eight.accelerated().into_iter().map(|device| Claim {
+            device: moved(device.address),
             tenant: id.clone(),
-            source: format!("/etc/pve/lxc/{number}.conf"),
+            source: format!("/etc/pve/lxc/{domain}.conf"),
             active: Tristate::Yes,
         }));
     }
-    snapshot.claims.sort();
-    snapshot.holders = Observed::Known(Vec::new());
-    snapshot.gaps.clear();
-    Ok(snapshot)
+    all.nvidia.gpus = Observed::Known(gpus);
+    all
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout().lock();
-    for count in [8, 64, 250, 1_000] {
-        let snapshot = host(count)?;
+    let eight = eight()?;
+    for tenants in [1, 8, 31, 125] {
+        let snapshot = host(&eight, tenants);
+        let count = snapshot.accelerated().len();
         let began = Instant::now();
         let pairs = judge_all(&snapshot, &PairScope::default());
         let judged = began.elapsed();
