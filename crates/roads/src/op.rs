@@ -1,6 +1,10 @@
 //! The closed list of acts that a plan may hold. An executor performs them blindly: every choice is
 //! in the plan.
 
+mod inverse;
+#[cfg(test)]
+mod tests;
+
 use peerway_core::address::{BusAddress, PciAddress};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +13,10 @@ use thiserror::Error;
 use crate::service::Service;
 
 /// Name of the kernel module that holds peer maps.
-pub const PEER_MAP_MODULE: &str = "peerway_peermap";
+pub const PEER_MAP_MODULE: &str = "peerway_map";
+
+/// Name of the package that DKMS builds it from.
+pub const PEER_MAP_PACKAGE: &str = "peerway-map";
 
 /// File with the environment that jobs take; Peerway's own.
 pub const ENVIRONMENT_FILE: &str = "/run/peerway/p2p.env";
@@ -156,6 +163,9 @@ pub struct MapEntry {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
+    /// The other devices of the requester's group, which share its domain: the module refuses a
+    /// group whose members are not all named.
+    pub members: Vec<PciAddress>,
 }
 
 /// Which environment a file holds.
@@ -323,85 +333,6 @@ impl Op {
         }
     }
 
-    /// The act that takes this one back, given what was in place before it.
-    ///
-    /// Where what was found is what the act sets anyhow, there is nothing to take back.
-    pub fn inverse(&self, found: &Found) -> Result<Self, Irreversible> {
-        let bad = |why: &str| Irreversible { act: self.word(), why: why.to_owned() };
-        let was = |word: &str| found.value() == Some(word);
-        Ok(match self {
-            Self::WriteEnvironment { content, .. } => match found.value() {
-                None => Self::RemoveEnvironment,
-                Some(before) if before == content => Self::Nothing,
-                // Whatever stood there, going back never leaves peer access allowed.
-                Some(_) => Self::WriteEnvironment {
-                    kind: Environment::Safe,
-                    content: crate::operator::environment::safe_file(),
-                },
-            },
-            Self::RemoveEnvironment => Self::WriteEnvironment {
-                kind: Environment::Safe,
-                content: crate::operator::environment::safe_file(),
-            },
-            Self::Stop { service } if was("running") => Self::Start { service: service.clone() },
-            Self::Start { service } | Self::Restart { service } if !was("running") => {
-                Self::Stop { service: service.clone() }
-            }
-            Self::Stop { .. } | Self::Start { .. } | Self::Restart { .. } => Self::Nothing,
-            Self::Fence { node, .. } => Self::Unfence { node: node.clone() },
-            Self::Unfence { node } => Self::Fence { node: node.clone(), mode: 0 },
-            Self::Persistence { device, on } => match found.value() {
-                Some("on") if !on => Self::Persistence { device: *device, on: true },
-                Some("off") if *on => Self::Persistence { device: *device, on: false },
-                Some("on" | "off") => Self::Nothing,
-                _ => return Err(bad("whether persistence was on was not found out")),
-            },
-            Self::RestorePersistence { device } => Self::Persistence { device: *device, on: false },
-            Self::SetOverride { device, .. } | Self::ClearOverride { device } => {
-                match found.value() {
-                    None => Self::ClearOverride { device: *device },
-                    Some(driver) => {
-                        Self::SetOverride { device: *device, driver: driver.to_owned() }
-                    }
-                }
-            }
-            Self::Unbind { device, .. } => match found.value() {
-                None => Self::Nothing,
-                Some(driver) => Self::Probe { device: *device, driver: driver.to_owned() },
-            },
-            Self::Probe { device, driver } => match found.value() {
-                None => Self::Unbind { device: *device, driver: driver.clone() },
-                Some(before) if before == driver => Self::Nothing,
-                Some(_) => return Err(bad("another driver was bound before")),
-            },
-            Self::WriteGroupType { group, member, to, .. } => match found.value() {
-                None => return Err(bad("the group's type was not found out")),
-                Some(before) if before == to => Self::Nothing,
-                Some(before) => Self::WriteGroupType {
-                    group: *group,
-                    member: *member,
-                    from: to.clone(),
-                    to: before.to_owned(),
-                },
-            },
-            Self::WriteAcs { port, mask, .. } => {
-                let before = found.value().and_then(|text| text.parse::<u16>().ok());
-                let before = before.ok_or_else(|| bad("the control word was not found out"))?;
-                Self::WriteAcs { port: *port, mask: *mask, bits: before & mask }
-            }
-            Self::LoadModule { .. } if was("loaded") => Self::Nothing,
-            Self::LoadModule { module } => Self::UnloadModule { module: module.clone() },
-            Self::UnloadModule { module } if was("loaded") => {
-                Self::LoadModule { module: module.clone() }
-            }
-            Self::UnloadModule { .. } => Self::Nothing,
-            Self::Map(_) if was("mapped") => Self::Nothing,
-            Self::Map(entry) => Self::Unmap(entry.clone()),
-            Self::Unmap(entry) if was("mapped") => Self::Map(entry.clone()),
-            Self::Unmap(_) | Self::Wait { .. } | Self::Nothing => Self::Nothing,
-        })
-    }
-
     /// PCI functions that it changes.
     pub fn touches(&self) -> Vec<PciAddress> {
         match self {
@@ -451,144 +382,5 @@ impl std::fmt::Display for Until {
             Self::Minor { device, minor } => write!(out, "{device} has node number {minor}"),
             Self::GroupType { member, is } => write!(out, "the group of {member} reads {is}"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(text: &str) -> PciAddress {
-        text.parse().unwrap()
-    }
-
-    fn value(text: &str) -> Found {
-        Found::Value(text.to_owned())
-    }
-
-    /// The inverse of an act, and whether its own inverse is the act again.
-    #[track_caller]
-    fn check(act: &Op, found: &Found, word: &str, after: &Found) {
-        let inverse = act.inverse(found).unwrap();
-        assert_eq!(inverse.word(), word, "{act:?}");
-        let back = inverse.inverse(after).unwrap();
-        assert_eq!(back, *act, "{act:?} there and back");
-    }
-
-    #[test]
-    fn there_and_back() {
-        let device = at("01:00.0");
-        let driver = || "nvidia".to_owned();
-        let entry = MapEntry {
-            requester: device,
-            target: at("11:00.0"),
-            bar: 2,
-            start: BusAddress(0x200_0000_0000),
-            offset: 0,
-            length: 1 << 37,
-        };
-        let unbind = Op::Unbind { device, driver: driver() };
-        check(&unbind, &value("nvidia"), "drivers_probe", &Found::Nothing);
-        let probe = Op::Probe { device, driver: driver() };
-        check(&probe, &Found::Nothing, "unbind", &value("nvidia"));
-        let set = Op::SetOverride { device, driver: driver() };
-        check(&set, &Found::Nothing, "clear_driver_override", &value("nvidia"));
-        let write = Op::WriteGroupType {
-            group: 42,
-            member: device,
-            from: "DMA-FQ".to_owned(),
-            to: "identity".to_owned(),
-        };
-        check(&write, &value("DMA-FQ"), "write_group_type", &value("identity"));
-        let acs = Op::WriteAcs { port: device, mask: 0x2c, bits: 0 };
-        check(&acs, &value("29"), "write_acs", &value("1"));
-        check(&Op::Map(entry.clone()), &Found::Nothing, "unmap_entry", &value("mapped"));
-        check(&Op::Unmap(entry), &value("mapped"), "map_entry", &Found::Nothing);
-        let module = PEER_MAP_MODULE.to_owned();
-        check(&Op::LoadModule { module }, &Found::Nothing, "unload_module", &value("loaded"));
-        let service = || "pct:129".parse().unwrap();
-        check(&Op::Stop { service: service() }, &value("running"), "start", &Found::Nothing);
-        let off = Op::Persistence { device, on: false };
-        check(&off, &value("on"), "persistence_on", &value("off"));
-        let node = || "/dev/nvidia0".to_owned();
-        check(&Op::Fence { node: node(), mode: 0 }, &value("438"), "unfence", &Found::Nothing);
-    }
-
-    #[test]
-    fn acs_bits_that_are_not_masked_stay() {
-        let acs = Op::WriteAcs { port: at("01:00.0"), mask: 0x2c, bits: 0 };
-        let inverse = acs.inverse(&value("29")).unwrap();
-        assert_eq!(inverse, Op::WriteAcs { port: at("01:00.0"), mask: 0x2c, bits: 0x0c });
-    }
-
-    #[test]
-    fn what_was_so_already_stays() {
-        let device = at("01:00.0");
-        for (act, found) in [
-            (Op::Unbind { device, driver: "nvidia".to_owned() }, Found::Nothing),
-            (Op::Probe { device, driver: "nvidia".to_owned() }, value("nvidia")),
-            (Op::Persistence { device, on: false }, value("off")),
-            (Op::LoadModule { module: "m".to_owned() }, value("loaded")),
-            (Op::Stop { service: "pct:1".parse().unwrap() }, Found::Nothing),
-            (Op::Restart { service: "pct:1".parse().unwrap() }, value("running")),
-        ] {
-            assert_eq!(act.inverse(&found).unwrap(), Op::Nothing, "{act:?}");
-        }
-    }
-
-    #[test]
-    fn what_was_not_found_out_is_not_guessed() {
-        let device = at("01:00.0");
-        let write = Op::WriteGroupType {
-            group: 1,
-            member: device,
-            from: "DMA".to_owned(),
-            to: "identity".to_owned(),
-        };
-        for (act, found) in [
-            (write, Found::Nothing),
-            (Op::WriteAcs { port: device, mask: 4, bits: 0 }, Found::Nothing),
-            (Op::Persistence { device, on: false }, Found::Nothing),
-            (Op::Probe { device, driver: "nvidia".to_owned() }, value("nouveau")),
-        ] {
-            let error = act.inverse(&found).unwrap_err().to_string();
-            assert!(error.contains("cannot be taken back"), "{error}");
-        }
-    }
-
-    #[test]
-    fn going_back_never_leaves_peer_access_allowed() {
-        let safe = crate::operator::environment::safe_file();
-        let lift = Op::WriteEnvironment {
-            kind: Environment::Lifted,
-            content: "NCCL_P2P_LEVEL=SYS\n".to_owned(),
-        };
-        for found in [value(&safe), value("NCCL_P2P_LEVEL=PHB\n"), value("# by hand\n")] {
-            match lift.inverse(&found).unwrap() {
-                Op::WriteEnvironment { kind: Environment::Safe, content } => {
-                    assert_eq!(content, safe);
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(lift.inverse(&Found::Nothing).unwrap(), Op::RemoveEnvironment);
-    }
-
-    #[test]
-    fn acts_survive_json() {
-        let entry = MapEntry {
-            requester: at("01:00.0"),
-            target: at("11:00.0"),
-            bar: 2,
-            start: BusAddress(1 << 41),
-            offset: 0,
-            length: 1 << 37,
-        };
-        let text = serde_json::to_string(&Op::Map(entry.clone())).unwrap();
-        assert!(text.starts_with("{\"act\":\"map\""), "{text}");
-        assert_eq!(serde_json::from_str::<Op>(&text).unwrap(), Op::Map(entry));
-        serde_json::from_str::<Op>("{\"act\":\"reboot\"}").unwrap_err();
-        let more = "{\"act\":\"clear_override\",\"device\":\"0000:01:00.0\",\"x\":1}";
-        serde_json::from_str::<Op>(more).unwrap_err();
     }
 }

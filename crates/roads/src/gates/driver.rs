@@ -211,7 +211,7 @@ pub(crate) fn unbind_hazard(scene: &Scene<'_>) -> Gate {
         return Gate::unknown(
             GateCode::UnbindHazard,
             format!("{}: how it lets go of a device is not known", some_of(&other)),
-            "an operator's own fact about that driver (--facts FILE)",
+            "an operator's own fact about that driver (--knowledge FILE)",
         );
     }
     if nvidia(scene).next().is_none() {

@@ -19,12 +19,12 @@ pub(crate) fn goal(scene: &Scene<'_>) -> Gate {
         Some(goal) => Gate::fail(
             GateCode::Goal,
             format!("{goal}: one device"),
-            "two devices of one tenant, or naming them (--goal)",
+            "two devices of one tenant, or naming them (--device)",
         ),
         None => Gate::fail(
             GateCode::Goal,
             "no two GPUs or declared accelerators of one tenant",
-            "naming a tenant or devices (--goal), or declaring accelerators (--accelerator FILE)",
+            "naming a tenant or devices (--goal, --device), or declaring accelerators (--accelerator FILE)",
         ),
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn reachable(scene: &Scene<'_>) -> Gate {
         return Gate::fail(
             GateCode::Reachable,
             some_of(&blocked),
-            "leaving the device out of the goal (--goal with devices); firmware settings for BARs \
+            "leaving the device out of the goal (--device); firmware settings for BARs \
              (Above 4G Decoding, Resizable BAR, MMIO base)",
         );
     }

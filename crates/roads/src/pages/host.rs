@@ -130,7 +130,7 @@ bind without any change) and the canary (one device first) decide. Hypotheses fo
 SNP rejecting the device's DMA (the likeliest), encryption bits in addresses under SME, a bad reset on
 rebind, power states, reserved regions. The control arm tells the third and fourth from the others.
 
-Operators add reports of their own with `--facts FILE`.",
+Operators add reports of their own with `--knowledge FILE`.",
         sources: "reported; the hypotheses follow from drivers/iommu/amd/iommu.c and the driver's \
                   initialisation",
     },

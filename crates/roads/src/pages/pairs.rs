@@ -10,7 +10,7 @@ pub(super) const PAGES: &[Page] = &[
         text: "\
 A road is judged for one goal: the GPUs (or declared accelerators) of one tenant. Without being asked,
 it is the tenant with the most broken pairs; else the one with the most undecided pairs. `--goal TENANT`
-or a list of devices names another.
+or a list of devices (`--device`) names another.
 
 The gate fails where there is one device or none, since there is nothing to connect. Accelerators that
 are no GPUs by class are declared with `--accelerator FILE`.",

@@ -55,9 +55,9 @@ fn entries(scene: &Scene<'_>) -> Result<Vec<MapEntry>, Gate> {
     for pair in scene.pairs().iter().filter(|pair| pair.verdict == Verdict::Broken) {
         let snapshot = scene.snapshot();
         let from = snapshot.device(pair.from);
-        let group = from.and_then(|device| device.group.known());
+        let group = from.and_then(|device| snapshot.group_of(device));
         let group = group.ok_or_else(|| unread(format!("group of {} = unknown", pair.from)))?;
-        if !done.insert((*group, pair.to)) {
+        if !done.insert((group.id, pair.to)) {
             continue;
         }
         let target = snapshot.device(pair.to).and_then(|device| snapshot.peer_memory(device));
@@ -71,6 +71,7 @@ fn entries(scene: &Scene<'_>) -> Result<Vec<MapEntry>, Gate> {
             start: bar.start,
             offset: 0,
             length: bar.size,
+            members: group.devices.iter().copied().filter(|one| *one != pair.from).collect(),
         });
     }
     entries.sort();

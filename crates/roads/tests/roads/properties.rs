@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::build::build;
 use crate::host::Host;
-use crate::random::{BLINDS, Recipe, blind, build, constraints, recipe};
+use crate::random::{BLINDS, Recipe, blind, constraints, recipe};
 use peerway_core::address::PciAddress;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::tenant::TenantId;
