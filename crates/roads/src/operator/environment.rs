@@ -63,25 +63,28 @@ pub(crate) fn safe(scene: &Scene<'_>) -> Vec<Guide> {
                 "# and without --enable-symm-mem, --enable-torch-symm-mem, --enable-mscclpp",
                 "# vLLM",
                 "--disable-custom-all-reduce",
-                "# vLLM keeps its own peer test in gpu_p2p_access_cache_for_*.json: delete it after",
-                "# every change of kernel, driver, firmware or GPUs",
+                "# vLLM keeps its own peer test in gpu_p2p_access_cache_for_*.json: delete it after \
+                 every change of kernel, driver, firmware or GPUs",
             ],
         ),
     ];
     if nvidia {
-        guides.push(Guide::new(
-            "copies by frameworks (tensor.to(\"cuda:1\"), cudaMemcpyPeer), which have no switch",
-            &[
-                "# only the driver can refuse them to every program; it needs a reload",
-                "options nvidia NVreg_RegistryDwords=\"ForceP2P=0x0\"",
-            ],
-        ));
+        let mut keys = super::parameters::keys(scene);
+        keys.retain(|key| !key.to_ascii_lowercase().starts_with("forcep2p"));
+        keys.push("ForceP2P=0x0".to_owned());
+        guides.push(
+            Guide::new(
+                "copies by frameworks (tensor.to(\"cuda:1\"), cudaMemcpyPeer), which have no switch",
+                &["# only the driver can refuse them to every program; it needs a reload"],
+            )
+            .line(format!("options nvidia NVreg_RegistryDwords=\"{}\"", keys.join(";"))),
+        );
     }
     guides.push(Guide::new(
         "NCCL through shared memory",
         &[
-            "# /dev/shm of 1 GiB or more, shared by the ranks (docker run --shm-size, LXC: a mount",
-            "# of tmpfs); with separate ones NCCL falls back to sockets",
+            "# /dev/shm of 1 GiB or more, shared by the ranks (docker run --shm-size, LXC: a mount \
+             of tmpfs); with separate ones NCCL falls back to sockets",
             "# never NCCL_SHM_DISABLE=1 beside NCCL_P2P_DISABLE=1: that leaves sockets",
             "# never NCCL_PROTO=LL128 on PCIe: it relies on an order that PCIe does not give",
             "# ranks on the NUMA node of their GPU (--numa-node of the engine, or numactl)",

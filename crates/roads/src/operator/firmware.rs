@@ -59,10 +59,8 @@ pub(crate) fn addresses(scene: &Scene<'_>) -> Guide {
 pub(crate) fn without_sme(scene: &Scene<'_>) -> Guide {
     let guide = Guide::new(
         "without the encryption bit in entries for peer memory",
-        &[
-            "# a kernel of 7.0 or later leaves the bit out; or boot without mem_encrypt=on:",
-            "# SEV-SNP does not need it. Both need a reboot that every tenant agrees to",
-        ],
+        &["# a kernel of 7.0 or later leaves the bit out; or boot without mem_encrypt=on, which \
+             SEV-SNP does not need. Both need a reboot that every tenant agrees to"],
     )
     .line(board(scene))
     .line(format!(

@@ -33,14 +33,18 @@ fn proxmox(scene: &Scene<'_>, window: u64) -> Guide {
         .map(|index| format!("-set device.hostpci{index}.x-nv-gpudirect-clique=0"))
         .collect();
     guide
-        .line("# tells the guest's driver that these GPUs may be peers (QEMU 2.11 and later), and")
-        .line("# gives guest firmware a 64-bit window that holds all their regions")
+        .line(
+            "# tells the guest's driver that these GPUs may be peers (QEMU 2.11 and later), and \
+             gives guest firmware a 64-bit window that holds all their regions",
+        )
         .line(format!(
             "args: {} -fw_cfg name=opt/ovmf/X-PciMmio64Mb,string={window}",
             cliques.join(" ")
         ))
-        .line("# Proxmox binds every function of each group to vfio-pci at start, and does not")
-        .line("# give the devices back to the host's driver when the machine stops")
+        .line(
+            "# Proxmox binds every function of each group to vfio-pci at start, and does not give \
+             the devices back to the host's driver when the machine stops",
+        )
 }
 
 fn libvirt(scene: &Scene<'_>) -> Guide {
@@ -71,9 +75,9 @@ fn inside() -> Guide {
     Guide::new(
         "when the guest runs",
         &[
-            "# on the host: no line \"PCI peer-to-peer transactions on BARs are not supported\" from",
-            "# QEMU, and no vfio_container_dma_map error; either means that peers are not mapped",
-            "# (legacy VFIO containers; iommufd maps peer memory from 6.19 on, where QEMU uses it)",
+            "# on the host: no line \"PCI peer-to-peer transactions on BARs are not supported\" from \
+             QEMU, and no vfio_container_dma_map error; either means that peers are not mapped",
+            "# legacy VFIO containers map them; iommufd can from 6.19 on, where QEMU uses it",
             "# in the guest: that peer access is granted proves nothing; measure the data",
             "peerway test",
         ],

@@ -10,19 +10,19 @@ use crate::scene::Scene;
 /// First branch with `RMPcieP2PType`; before it `RMForceP2PType` has other numbers.
 const RENUMBERED_AT: u32 = 575;
 
+/// The driver's registry keys that are set for all GPUs: a new line replaces them all.
+pub(super) fn keys(scene: &Scene<'_>) -> Vec<String> {
+    let params = scene.snapshot().nvidia.params.known();
+    let dwords = params.and_then(|params| params.get("RegistryDwords"));
+    let all = dwords.into_iter().flat_map(|text| text.trim_matches('"').split(';'));
+    all.map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect()
+}
+
 /// What would be set here, merged with what is set.
 pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
     let nvidia = &scene.snapshot().nvidia;
     let branch = nvidia.version.known().and_then(DriverVersion::branch);
-    let mut keys: Vec<String> = nvidia
-        .params
-        .known()
-        .and_then(|params| params.get("RegistryDwords"))
-        .map(|text| {
-            let all = text.trim_matches('"').split(';').map(str::trim);
-            all.filter(|key| !key.is_empty()).map(str::to_owned).collect()
-        })
-        .unwrap_or_default();
+    let mut keys = keys(scene);
     let capable = gates::driver::nvidia(scene).all(|device| {
         device
             .ids
@@ -62,9 +62,10 @@ pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
     lines.push("# in /etc/modprobe.d/peerway-p2p.conf; other lines with this option go".to_owned());
     lines.push(format!("options nvidia NVreg_RegistryDwords=\"{}\"", keys.join(";")));
     lines.push(
-        "# update-initramfs -u where the initramfs carries the driver; then reload it".to_owned(),
+        "# update-initramfs -u where the initramfs carries the driver; then reload it with nobody \
+         on the GPUs, and see the value that took"
+            .to_owned(),
     );
-    lines.push("# with nobody on the GPUs, and see the value that took:".to_owned());
     lines.push("cat /proc/driver/nvidia/params".to_owned());
     let small = scene.devices().iter().any(|device| {
         let resizable = device.config.known().and_then(|config| config.resizable.known());
@@ -81,8 +82,8 @@ pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
         Guide::new(
             "NCCL, once pairs are proved",
             &[
-                "# the narrowest level that covers the pairs that were measured right: PIX and PXB",
-                "# below switches, PHB on one NUMA node, SYS across; LOC is none. There is no NODE",
+                "# the narrowest level that covers the pairs that were measured right: PIX and PXB \
+                 below switches, PHB on one NUMA node, SYS across; LOC is none. There is no NODE",
                 "NCCL_P2P_LEVEL=PHB",
                 "# in a file read by NCCL: no blanks around = or at the end of the line, no quotes",
             ],
