@@ -106,7 +106,7 @@ fn plans_that_are_not_as_they_were_made_are_refused() {
     let cut = edited("cut", &text[..text.len() / 2]);
     check(state, host, &["apply", &cut], 2, "cannot read the plan");
     check(state, host, &["apply", "/nowhere"], 2, "cannot read the plan");
-    let other = edited("edited", &text.replacen("peerway_peermap", "peerway_peermop", 1));
+    let other = edited("edited", &text.replacen("peerway_map", "peerway_mop", 1));
     check(state, host, &["apply", &other], 4, "was changed after it was made");
     let version = edited("version", &text.replacen("\"schema\": 1", "\"schema\": 9", 1));
     check(state, host, &["apply", &version], 4, "format 9");
