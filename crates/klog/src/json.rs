@@ -91,7 +91,8 @@ pub(crate) fn walk<'a>(line: &'a [u8], mut on: impl FnMut(Token<'a>)) {
                         (Value::Text(text), after)
                     }
                     Some((b'[', tail)) if tail.first().is_some_and(u8::is_ascii_digit) => {
-                        let (numbers, after) = text::until(tail, |byte| byte == b']');
+                        let end = memchr::memchr(b']', tail).unwrap_or(tail.len());
+                        let (numbers, after) = tail.split_at_checked(end).unwrap_or((tail, &[]));
                         (Value::Numbers(numbers), after)
                     }
                     Some((b'{' | b'[', _)) => {

@@ -392,13 +392,9 @@ impl Reader {
     }
 }
 
-/// Where the next message begins that was printed without a line feed before it; else the end.
+/// Where the next message may begin that was printed without a line feed before it.
 fn next_message(message: &[u8], at: usize) -> usize {
     let from = at + 4;
     let rest = message.get(from..).unwrap_or_default();
-    [&b"NVRM: "[..], b"AMD-Vi: Event logged [", b"Request device ["]
-        .iter()
-        .filter_map(|needle| memchr::memmem::find(rest, needle))
-        .min()
-        .map_or(message.len(), |found| from + found)
+    from + text::nearest(rest, &[b"NVRM: ", b"AMD-Vi: Event logged [", b"Request device ["])
 }

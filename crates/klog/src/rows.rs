@@ -237,10 +237,13 @@ impl Noted {
     /// Whether an event's small properties are in the row already. Notes those that pack.
     #[inline]
     fn knows(&mut self, event: &Event<'_>, row: &Row) -> bool {
-        let is_small = event.pasid.is_none()
-            && event.words.is_none()
-            && event.unit.is_none()
-            && event.driver == row.drivers.first().map(String::as_str);
+        let same_driver = match (event.driver, row.drivers.first()) {
+            (None, _) => true,
+            (Some(driver), Some(known)) => driver == known,
+            (Some(_), None) => false,
+        };
+        let is_small =
+            event.pasid.is_none() && event.words.is_none() && event.unit.is_none() && same_driver;
         let Some(packed) = pack(event).filter(|_| is_small) else { return false };
         if self.seen.contains(&packed) {
             return true;

@@ -26,8 +26,10 @@ const MAX_NAMES: usize = 8;
 const MAX_ADDRESSES: usize = 16;
 /// Functions with a rate limit kept.
 const MAX_FUNCTIONS: usize = 64;
-/// Bytes kept of a text that is quoted.
-const MAX_TEXT: usize = 4_096;
+/// Bytes kept of a message that is quoted.
+const MAX_TEXT: usize = 512;
+/// Bytes kept of a command line; the kernel's own limit is 2,048 on most architectures.
+const MAX_COMMAND_LINE: usize = 4_096;
 
 /// Aggregates what a [`crate::Scanner`] finds.
 #[derive(Clone, Debug)]
@@ -278,7 +280,7 @@ impl Summary {
                 addresses: address.into_iter().collect(),
                 first: at.clone(),
                 last: at,
-                text: quoted(notice.text),
+                text: quoted(notice.text, MAX_TEXT),
             },
         );
     }
@@ -328,8 +330,8 @@ fn keep_address(event: &mut DriverEvent, address: BusAddress) {
     }
 }
 
-fn quoted(text: &[u8]) -> String {
-    String::from_utf8_lossy(text.get(..MAX_TEXT).unwrap_or(text)).into_owned()
+fn quoted(text: &[u8], limit: usize) -> String {
+    String::from_utf8_lossy(text.get(..limit).unwrap_or(text)).into_owned()
 }
 
 impl Sink for Summary {
@@ -380,7 +382,7 @@ impl Sink for Summary {
                 }
             }
             Fact::CommandLine { parameters } => {
-                let parameters = quoted(parameters.as_bytes());
+                let parameters = quoted(parameters.as_bytes(), MAX_COMMAND_LINE);
                 if let Some(boot) = self.boot(notice.boot) {
                     boot.command_line.get_or_insert(parameters);
                 }

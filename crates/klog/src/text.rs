@@ -44,8 +44,11 @@ pub(crate) fn hex(text: &[u8]) -> Option<(u64, usize, &[u8])> {
         }
         value = value << 4 | u64::from(nibble);
         digits += 1;
+        if digits > 16 {
+            return None;
+        }
     }
-    if digits == 0 || digits > 16 { None } else { Some((value, digits, text.get(digits..)?)) }
+    if digits == 0 { None } else { Some((value, digits, text.get(digits..)?)) }
 }
 
 /// `0x` and one to sixteen hexadecimal digits: value, how many digits, rest.
@@ -103,9 +106,18 @@ pub(crate) fn trim_end(text: &[u8]) -> &[u8] {
     rest
 }
 
+/// How far a text is searched. The kernel's messages are no longer (`LOG_LINE_MAX`,
+/// `kernel/printk/printk.c`), and what stands further away belongs to another; without a bound, a
+/// long line full of anchors would take the square of its length.
+const MESSAGE: usize = 1024;
+
+fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
+    memchr::memmem::find(text.get(..MESSAGE).unwrap_or(text), needle)
+}
+
 /// What stands between the start and `needle`, and what follows it.
 pub(crate) fn split_once<'a>(text: &'a [u8], needle: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
-    let at = memchr::memmem::find(text, needle)?;
+    let at = find(text, needle)?;
     Some((text.get(..at)?, text.get(at + needle.len()..)?))
 }
 
@@ -114,21 +126,54 @@ pub(crate) fn after<'a>(text: &'a [u8], needle: &[u8]) -> Option<&'a [u8]> {
     split_once(text, needle).map(|(_, rest)| rest)
 }
 
-/// Whether `needle` occurs.
-pub(crate) fn contains(text: &[u8], needle: &[u8]) -> bool {
-    memchr::memmem::find(text, needle).is_some()
+/// The start of the nearest of several texts, or how far was searched.
+pub(crate) fn nearest(text: &[u8], needles: &[&[u8]]) -> usize {
+    let nearest = needles.iter().filter_map(|needle| find(text, needle)).min();
+    nearest.unwrap_or(text.len().min(MESSAGE))
 }
 
-/// The text up to the first byte that `stop` accepts, and the rest from that byte on.
+/// The last bytes of a text, as many as are asked for.
+pub(crate) fn tail(text: &[u8], count: usize) -> &[u8] {
+    text.get(text.len().saturating_sub(count)..).unwrap_or(text)
+}
+
+/// Whether `needle` occurs.
+pub(crate) fn contains(text: &[u8], needle: &[u8]) -> bool {
+    find(text, needle).is_some()
+}
+
+/// The longest word that is looked for: names, paths and fields of records are shorter.
+const WORD: usize = 256;
+
+/// The text up to the first byte that `stop` accepts, and the rest from that byte on. A word that
+/// does not end within [`WORD`] bytes ends there.
 pub(crate) fn until(text: &[u8], stop: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
-    let at = text.iter().position(|byte| stop(*byte)).unwrap_or(text.len());
+    let near = text.get(..WORD).unwrap_or(text);
+    let at = near.iter().position(|byte| stop(*byte)).unwrap_or(near.len());
     text.split_at_checked(at).unwrap_or((text, &[]))
 }
 
+/// Which bytes can stand in a name.
+static NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::as_conversions,
+        reason = "by the compiler, in bounds"
+    )]
+    while byte < 128 {
+        table[byte as usize] =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'@' | b'+');
+        byte += 1;
+    }
+    table
+};
+
 /// Whether a byte can stand in the name of a driver, a module or a device.
 #[inline]
-pub(crate) const fn is_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'@' | b'+')
+pub(crate) fn is_name(byte: u8) -> bool {
+    NAME_BYTES.get(usize::from(byte)).copied().unwrap_or(false)
 }
 
 /// The bytes as text if they are a plain name (letters, digits, `_`, `-`, `.`), of 1 to 64 bytes.
@@ -140,12 +185,17 @@ pub(crate) fn name(text: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok()
 }
 
-/// Splits off the last word: what stands before it (without the space) and the word.
+/// Splits off the last word: what stands before it (without the space) and the word. A word longer
+/// than [`WORD`] is cut.
 #[inline]
 pub(crate) fn last_word(text: &[u8]) -> (&[u8], &[u8]) {
-    match text.iter().rposition(|byte| matches!(*byte, b' ' | b'\t')) {
-        Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default()),
-        None => (&[], text),
+    let near = tail(text, WORD);
+    match near.iter().rposition(|byte| matches!(*byte, b' ' | b'\t')) {
+        Some(at) => {
+            let word = near.get(at + 1..).unwrap_or_default();
+            (text.get(..text.len() - word.len() - 1).unwrap_or_default(), word)
+        }
+        None => (&[], near),
     }
 }
 

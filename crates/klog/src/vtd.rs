@@ -51,6 +51,8 @@ pub(crate) fn parse_request(message: &[u8], at: usize) -> Vtd<'_> {
 
 fn request(message: &[u8], at: usize) -> Option<Vtd<'_>> {
     let (before, rest) = message.split_at_checked(at)?;
+    // The longest front is "DMAR: [DMA Write PASID 0xfffff] ".
+    let before = text::tail(before, 48);
     let rest = rest.strip_prefix(b"Request device [")?;
     // Old kernels printed "[[" in front of the source of an interrupt.
     let rest = rest.strip_prefix(b"[").unwrap_or(rest);

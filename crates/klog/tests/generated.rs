@@ -299,6 +299,33 @@ fn both_ways_of_reading_agree() {
     assert_eq!(plain, collect(&[&indented]));
 }
 
+#[test]
+fn memory_is_bounded_and_what_is_left_out_is_counted() {
+    let mut log = Vec::new();
+    for number in 0..20_000_u32 {
+        let device =
+            PciAddress::from_requester_id(number >> 16, u16::try_from(number & 0xffff).unwrap());
+        let text = format!(
+            "nvidia {device}: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0001 address=0x{number:x}000 flags=0x0000]\n\
+             NVRM: Xid (PCI:{:04x}:{:02x}:{:02x}): {}, x\n{number}: 7 callbacks suppressed\n",
+            device.domain(),
+            device.bus(),
+            device.device(),
+            number % 300,
+        );
+        log.extend_from_slice(text.as_bytes());
+    }
+    let report = scan(&log);
+    assert_eq!(report.events, 20_000);
+    assert_eq!(report.requesters.len(), peerway_klog::MAX_ROWS);
+    let listed: u64 = report.requesters.iter().map(|row| row.count).sum();
+    assert_eq!(listed + report.unlisted_events, 20_000);
+    let driver: u64 = report.driver_events.iter().map(|event| event.count).sum();
+    assert_eq!(driver + report.unlisted_driver_events, 20_000);
+    assert!(report.driver_events.len() < 5_000 && report.unlisted_driver_events > 0);
+    assert!(report.suppressed_by.len() <= 64);
+}
+
 /// A sink that only counts, with the largest address to keep the optimiser honest.
 #[derive(Default)]
 struct Count {
