@@ -290,6 +290,9 @@ fn push_part(
     parts: &mut Vec<(u64, Vec<u8>)>,
     (offset, bytes): (u64, Vec<u8>),
 ) -> Result<(), String> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
     if let Some((start, last)) = parts.last_mut() {
         let end = start.saturating_add(u64::try_from(last.len()).unwrap_or(u64::MAX));
         if offset < end {
