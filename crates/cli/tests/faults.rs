@@ -254,6 +254,16 @@ fn standard_input_is_a_log_too() {
     assert_eq!(document["requesters"][0]["tenant"], Value::Null);
 }
 
+#[test]
+fn no_log_is_no_quiet_log() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("proc")).unwrap();
+    let output = peerway(&["faults", "--host", place.path().to_str().unwrap(), "--format", "json"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no quiet log"));
+}
+
 /// The same file held against a host whose devices are known.
 #[test]
 fn a_file_of_a_recorded_host() {

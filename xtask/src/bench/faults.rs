@@ -200,6 +200,7 @@ fn profiled(peerway: &Path, log: &Path, directory: &Path) -> Result<String> {
     let mut out = String::from("\n## Where the time goes\n\n| function | samples |\n|---|---|\n");
     for (name, share) in samples.iter().take(10) {
         let name: String = name.chars().take(90).collect();
+        let name = name.trim();
         out.push_str(&format!("| `{name}` | {share} |\n"));
     }
     Ok(out)

@@ -140,14 +140,8 @@ fn of_host(
     }
     let bytes = match &log {
         Observed::Known(bytes) => bytes.as_slice(),
-        Observed::Absent => {
-            output.push(&page::no_log("there is none"));
-            return Ok(Exit::Undecided);
-        }
-        Observed::Unreadable(why) => {
-            output.push(&page::no_log(why));
-            return Ok(Exit::Undecided);
-        }
+        Observed::Absent => return Ok(undecided("there is none")),
+        Observed::Unreadable(why) => return Ok(undecided(why)),
     };
     let bytes = from.map_or(bytes, |sequence| mark::after(bytes, sequence));
     let filter = Filter { since, boot: wanted.boot };
@@ -204,11 +198,16 @@ fn uptime_us() -> u64 {
 fn mark_of(looked: &Looked, log: &Observed<Vec<u8>>, output: &mut Output) -> Exit {
     let boot = looked.snapshot.origin.boot_id.known();
     let (Some(boot), Observed::Known(bytes)) = (boot, log) else {
-        output.push(&page::no_log("its boot and its newest record make the mark"));
-        return Exit::Undecided;
+        return undecided("its boot and its newest record make the mark");
     };
     output.line(&mark::mark(boot, mark::last_sequence(bytes).unwrap_or(0)));
     Exit::Fine
+}
+
+/// No log is no quiet log: said where it disturbs no document.
+fn undecided(why: &str) -> Exit {
+    crate::output::complain(&page::no_log(why));
+    Exit::Undecided
 }
 
 /// What a log is held against.
