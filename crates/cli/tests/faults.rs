@@ -1,7 +1,12 @@
 //! `faults` and `diagnose --import` as their users see them: documents by their schemas, files in
 //! every packing, input that is no log at all.
 #![expect(clippy::disallowed_methods, reason = "the binary is started as a user would start it")]
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "helpers of tests"
+)]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
