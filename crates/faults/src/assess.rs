@@ -23,6 +23,7 @@ use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::faults::{DriverEvent, FaultClass, FaultFacts};
 use peerway_klog::Report;
 
+use crate::class::{DeviceKind, by_driver};
 use crate::collect::Hints;
 use crate::material::{Material, SourceKind};
 
@@ -210,16 +211,22 @@ impl<'a> Case<'a> {
 
     /// GPUs that the material names.
     fn gpus(&self) -> Vec<String> {
-        self.snapshot
+        let listed = self
+            .snapshot
             .devices
             .iter()
             .filter(|device| {
-                device.is_gpu()
-                    || device.driver_name().and_then(crate::class::by_driver)
-                        == Some(crate::class::DeviceKind::Gpu)
+                let driven = device.driver_name().and_then(by_driver) == Some(DeviceKind::Gpu);
+                device.is_gpu() || driven
             })
-            .map(|device| device.address.to_string())
-            .collect()
+            .map(|device| device.address.to_string());
+        let faulting = self
+            .facts()
+            .into_iter()
+            .flat_map(|facts| &facts.requesters)
+            .filter(|one| matches!(one.class, FaultClass::GpuOther | FaultClass::PeerAccess));
+        let all: BTreeSet<String> = listed.chain(faulting.map(|one| one.name.clone())).collect();
+        all.into_iter().collect()
     }
 }
 

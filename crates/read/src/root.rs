@@ -327,15 +327,30 @@ enum Place {
     Node(NodeId),
 }
 
-impl Directory<'_> {
+impl<'root> Directory<'root> {
     /// Its path below the root.
     pub fn path(&self) -> &str {
         &self.path
     }
 
     /// The directory that one of its links leads to, as [`Root::directory_behind`] gives it.
-    pub fn directory_behind(&self, name: &str, target: &str) -> Result<Directory<'_>, ReadError> {
-        self.root.directory_behind(&self.path_of(name), target)
+    pub fn directory_behind(&self, name: &str, target: &str) -> Result<Self, ReadError> {
+        let root: &'root Root = self.root;
+        root.directory_behind(&self.path_of(name), target)
+    }
+
+    /// A directory right below it that is no link, to be called `path`; `None` if there is none.
+    pub fn inner(&self, name: &str, path: String) -> Option<Self> {
+        let place = match (&self.place, &self.root.backing) {
+            (Place::Open(fd), _) => Place::Open(files::open_inner(fd, name).ok()?),
+            (Place::Node(id), Backing::Tree(tree)) => {
+                let inner = tree.find(*id, name, false).ok()?;
+                matches!(tree.node(inner), Some(Node::Directory(_)))
+                    .then_some(Place::Node(inner))?
+            }
+            (Place::Node(_), Backing::Directory { .. }) => return None,
+        };
+        Some(Self { root: self.root, path, place })
     }
 
     /// The path of one of its entries.

@@ -7,14 +7,15 @@
 //! (`drivers/pci/pci-sysfs.c`, `pci_read_config`; from 6.18 on `current_link_width_show` and its
 //! like too).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod walk;
+
+use std::collections::BTreeSet;
 
 use peerway_core::address::{PciAddress, VendorDevice};
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::Gap;
-use peerway_core::snapshot::pci::{Bar, ConfigFacts, LinkState, PciDevice, Power};
+use peerway_core::snapshot::pci::{Bar, ConfigFacts, LinkState, PciDevice, Power, RootBus};
 
-use super::spread::spread;
 use crate::error::{observe, shown};
 use crate::parse::config_space::{self, Decoded};
 use crate::parse::sysfs;
@@ -74,22 +75,7 @@ pub fn collect(root: &Root, scope: &Scope, gaps: &mut Vec<Gap>) -> Vec<PciDevice
         }
     };
     let functions = functions(names, gaps);
-    let seen = spread(root, &functions, |(address, name)| {
-        read_shallow(&listing, *address, name)
-            .map_err(|why| Gap { source: listing.path_of(name), why })
-    });
-    let mut found: Vec<Found> =
-        seen.into_iter().filter_map(|seen| seen.map_err(|gap| gaps.push(gap)).ok()).collect();
-    found.sort_by_key(|one| one.device.address);
-    found.dedup_by_key(|one| one.device.address);
-    deepen(root, scope, &mut found, gaps);
-    found.into_iter().map(|one| one.device).collect()
-}
-
-/// A function, and where its link leads.
-struct Found {
-    device: PciDevice,
-    target: String,
+    walk::read(root, scope, &listing, functions, gaps)
 }
 
 /// The names that are addresses. What is none is one gap, however many there are.
@@ -120,35 +106,29 @@ fn functions(names: Vec<String>, gaps: &mut Vec<Gap>) -> Vec<(PciAddress, String
     functions
 }
 
-/// Reads what every function is asked for.
-fn read_shallow(listing: &Directory<'_>, address: PciAddress, name: &str) -> Result<Found, String> {
-    let target = match listing.link_text(name) {
-        Observed::Known(target) => target,
-        Observed::Absent => return Err(VANISHED.to_owned()),
-        Observed::Unreadable(why) => return Err(why),
-    };
-    let place = sysfs::place(&target, address).ok_or_else(|| {
-        format!("it leads to {}, which is no place in the PCI tree", shown(&target))
-    })?;
-    let directory = listing
-        .directory_behind(name, &target)
-        .map_err(|error| format!("{VANISHED}: {}", error.reason))?;
-    let identity = identity(&directory);
+/// Reads what every function is asked for; its place in the tree is the caller's.
+fn read_shallow(
+    listing: &Directory<'_>,
+    directory: &Directory<'_>,
+    address: PciAddress,
+    name: &str,
+) -> Result<PciDevice, String> {
+    let identity = identity(directory);
     let group = number(directory.link_name("iommu_group"));
-    let bars = bars(&directory);
+    let bars = bars(directory);
     // A device that goes away in between leaves its files missing, which must not read as
     // "no driver" or "no group".
     let whole = identity.in_one && !group.is_absent() && bars.known().is_some();
     if !whole && !exists(listing, name) {
         return Err(VANISHED.to_owned());
     }
-    let device = PciDevice {
+    Ok(PciDevice {
         address,
         ids: identity.ids,
         subsystem: identity.subsystem,
         class: identity.class,
-        ancestors: place.ancestors,
-        root: place.root,
+        ancestors: Vec::new(),
+        root: RootBus::default(),
         driver: identity.driver,
         driver_override: Observed::default(),
         group,
@@ -162,8 +142,7 @@ fn read_shallow(listing: &Directory<'_>, address: PciAddress, name: &str) -> Res
         removable: Observed::default(),
         reset_methods: Observed::default(),
         vfio_device: Observed::default(),
-    };
-    Ok(Found { device, target })
+    })
 }
 
 /// Why a function is left out that was there at first.
@@ -271,36 +250,6 @@ fn power(directory: &Directory<'_>) -> Observed<Power> {
         Some(power) => Observed::Known(power),
         None => Observed::Unreadable(format!("{} is no power state", shown(&word))),
     })
-}
-
-/// Reads more of the devices asked about and of the bridges above them.
-fn deepen(root: &Root, scope: &Scope, found: &mut [Found], gaps: &mut Vec<Gap>) {
-    let mut depths: BTreeMap<PciAddress, Depth> = BTreeMap::new();
-    for one in found.iter().filter(|one| scope.wants(&one.device)) {
-        depths.insert(one.device.address, Depth::Asked);
-        for bridge in &one.device.ancestors {
-            depths.entry(*bridge).or_insert(Depth::Passed);
-        }
-    }
-    let places: Vec<(&Found, Depth)> =
-        found.iter().filter_map(|one| Some((one, *depths.get(&one.device.address)?))).collect();
-    let seen = spread(root, &places, |(one, depth)| {
-        let path = format!("{DEVICES}/{}", one.device.address);
-        root.directory_behind(&path, &one.target)
-            .map(|directory| More::read(&directory, *depth, scope.wake))
-            .map_err(|error| Gap { source: path, why: error.reason.to_string() })
-    });
-    let mut seen = seen.into_iter();
-    for one in found.iter_mut().filter(|one| depths.contains_key(&one.device.address)) {
-        match seen.next() {
-            Some(Ok(more)) => more.put(&mut one.device),
-            Some(Err(gap)) => {
-                one.device.config = Observed::Unreadable(gap.why.clone());
-                gaps.push(gap);
-            }
-            None => {}
-        }
-    }
 }
 
 /// What is read of a bridge on the way, and of a device asked about.

@@ -14,23 +14,31 @@ pub(super) fn spread<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
+    let parts = in_parts(root, items, |part| part.iter().map(&work).collect::<Vec<R>>());
+    parts.into_iter().flatten().collect()
+}
+
+/// Does `work` for the items in one or two parts, each in order.
+pub(super) fn in_parts<'a, T: Sync, R: Send>(
+    root: &Root,
+    items: &'a [T],
+    work: impl Fn(&'a [T]) -> R + Sync,
+) -> Vec<R> {
     if items.len() < WORTH_A_THREAD || !root.is_shareable() {
-        return items.iter().map(work).collect();
+        return vec![work(items)];
     }
     let (first, second) = items.split_at(items.len() / 2);
     thread::scope(|scope| {
         // The walls are up by now, and a thread that starts behind them stands behind them.
-        let other = thread::Builder::new()
-            .name("reader".to_owned())
-            .spawn_scoped(scope, || second.iter().map(&work).collect::<Vec<R>>());
-        let mut done: Vec<R> = Vec::with_capacity(items.len());
-        done.extend(first.iter().map(&work));
-        match other.map(thread::ScopedJoinHandle::join) {
-            Ok(Ok(more)) => done.extend(more),
+        let other =
+            thread::Builder::new().name("reader".to_owned()).spawn_scoped(scope, || work(second));
+        let first = work(first);
+        let second = match other.map(thread::ScopedJoinHandle::join) {
+            Ok(Ok(second)) => second,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(_) => done.extend(second.iter().map(&work)),
-        }
-        done
+            Err(_) => work(second),
+        };
+        vec![first, second]
     })
 }
 

@@ -141,6 +141,13 @@ pub(super) fn open_directory(fd: &OwnedFd, path: &str) -> Result<OwnedFd, Reason
     retry(|| rustix::fs::openat2(fd, relative(path), flags, Mode::empty(), resolve))
 }
 
+/// A directory right below another, and no link.
+pub(super) fn open_inner(fd: &OwnedFd, name: &str) -> Result<OwnedFd, Reason> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    retry(|| rustix::fs::openat2(fd, name, flags, Mode::empty(), resolve))
+}
+
 /// `openat2` may answer `EAGAIN` when a rename raced with the walk; a few tries settle it.
 fn retry(mut open: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Reason> {
     for _ in 0..8 {

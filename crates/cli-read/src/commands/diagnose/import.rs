@@ -39,7 +39,7 @@ pub(super) fn run(
         incomplete.extend(read.incomplete.map(|why| (read.name, why)));
     }
     material.log = material.has(SourceKind::KernelLog).then(|| all.finish(lines));
-    let import = peerway_faults::import(&looked.snapshot.origin.host, &material);
+    let import = peerway_faults::import(&log_name(&material), &material);
     let exit = exit_of(global, &import.diagnose.findings);
     let undecided =
         import.diagnose.assessment == Assessment::CouldNotLook || !incomplete.is_empty();
@@ -51,6 +51,21 @@ pub(super) fn run(
     }
     crate::commands::faults::complain(&incomplete);
     Ok(exit)
+}
+
+/// What lines of the logs are numbered in: one file, or several one after the other.
+fn log_name(material: &Material) -> String {
+    let logs: Vec<&str> = material
+        .sources
+        .iter()
+        .filter(|source| source.kind == SourceKind::KernelLog)
+        .map(|source| source.name.as_str())
+        .collect();
+    match logs.as_slice() {
+        [] => "the files".to_owned(),
+        [only] => (*only).to_owned(),
+        several => format!("{} kernel logs", several.len()),
+    }
 }
 
 fn page(import: &Import) -> String {
