@@ -32,6 +32,7 @@
 #include <linux/mutex.h>
 #include <linux/overflow.h>
 #include <linux/pci.h>
+#include <linux/proc_fs.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/sizes.h>
@@ -833,12 +834,24 @@ static int __init peerway_map_init(void)
 		return error;
 	error = misc_register(&map_device);
 	if (error)
-		bus_unregister_notifier(&pci_bus_type, &bus_block);
+		goto unregister;
+	/* For readers that may look but not change anything. */
+	if (!proc_create_single("peerway-map", 0400, NULL, map_show)) {
+		error = -ENOMEM;
+		goto deregister;
+	}
+	return 0;
+
+deregister:
+	misc_deregister(&map_device);
+unregister:
+	bus_unregister_notifier(&pci_bus_type, &bus_block);
 	return error;
 }
 
 static void __exit peerway_map_exit(void)
 {
+	remove_proc_entry("peerway-map", NULL);
 	misc_deregister(&map_device);
 	/* None is left unless the module was forced out. */
 	clear();

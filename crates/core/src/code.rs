@@ -99,6 +99,10 @@ codes! {
     FORKED_DRIVER = "PW0221";
     /// Two tenants: no peer access between them is isolation.
     ACROSS_TENANTS = "PW0222";
+    /// A peer map is in force for the pair.
+    PEER_MAP = "PW0223";
+    /// A peer map that does not do what it should.
+    PEER_MAP_SPOILED = "PW0224";
     // 03: driver.
     /// `ForceP2P` makes every capability answer worthless.
     FORCED_CAPABILITY = "PW0301";

@@ -12,6 +12,7 @@ pub mod domain;
 pub mod encryption;
 pub mod forwarding;
 mod nvlink;
+mod peer_map;
 pub mod reach;
 
 use schemars::JsonSchema;
@@ -313,6 +314,9 @@ fn through_root_complex(
         },
         Passage::Translating { group, domain } => match peers {
             Peers::Raw { why, code } => {
+                if let Some(mapped) = peer_map::check(snapshot, from, to, route) {
+                    return mapped;
+                }
                 let mut answer = Answer::broken(
                     Confidence::Probable,
                     code::RAW_UNDER_TRANSLATION,

@@ -11,6 +11,7 @@ pub mod iommu;
 pub mod kernel;
 pub mod link;
 pub mod pci;
+pub mod peer_map;
 pub mod query;
 pub mod tenant;
 
@@ -24,6 +25,7 @@ use iommu::{Group, Iommu};
 use kernel::{Cpu, Kernel, MemoryEncryption};
 use link::NvLink;
 use pci::PciDevice;
+use peer_map::PeerMap;
 use tenant::{Claim, Holder, Tenant};
 
 /// Number of the snapshot's own format; raised when a field changes its meaning.
@@ -65,6 +67,9 @@ pub struct Snapshot {
     /// What the kernel log says has happened.
     #[serde(default)]
     pub faults: Observed<FaultFacts>,
+    /// Entries of the peer-map module; absent where it is not loaded.
+    #[serde(default)]
+    pub peer_map: Observed<PeerMap>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
 }

@@ -11,5 +11,6 @@ pub mod kernel;
 pub mod log;
 pub mod nvidia;
 pub mod pci;
+pub mod peer_map;
 mod spread;
 pub mod tenants;

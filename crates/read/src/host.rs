@@ -118,6 +118,7 @@ pub fn collect(root: &Root, request: Request) -> Snapshot {
         holders,
         accelerators,
         faults: Observed::default(),
+        peer_map: collect::peer_map::collect(root),
         gaps,
     };
     snapshot.faults = collect::faults::facts(&log, &snapshot);

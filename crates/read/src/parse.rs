@@ -7,5 +7,6 @@ pub mod cpuinfo;
 pub mod libvirt;
 pub mod lxc;
 pub mod nvidia;
+pub mod peer_map;
 pub mod proxmox;
 pub mod sysfs;

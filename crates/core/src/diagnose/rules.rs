@@ -53,6 +53,8 @@ mod not_covered;
 mod nvlink;
 mod nvlink_not_visible;
 pub mod p2p_mechanism;
+mod peer_map;
+mod peer_map_spoiled;
 mod passthrough_boot;
 mod processes;
 mod protected_tenant;
@@ -115,6 +117,8 @@ pub const RULES: &[Rule] = &[
     narrow_link::RULE,
     forked_driver::RULE,
     across_tenants::RULE,
+    peer_map::RULE,
+    peer_map_spoiled::RULE,
     forced_capability::RULE,
     remap_parameter::RULE,
     p2p_mechanism::RULE,

@@ -65,7 +65,7 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         guide.push(operator::firmware::without_sme(scene));
     }
     Draft {
-        in_force: Passed::Unknown,
+        in_force: in_force(scene),
         disturbs: goals_tenant(scene),
         level: match scene.snapshot().iommu_vendor() {
             Some(IommuVendor::Intel) => EvidenceLevel::Lab,
@@ -83,4 +83,13 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         guide,
         ..Draft::new(Actor::Peerway, gates)
     }
+}
+
+/// Whether the map serves every pair of the goal.
+fn in_force(scene: &Scene<'_>) -> Passed {
+    let devices = scene.devices();
+    let pairs = devices.iter().flat_map(|from| {
+        devices.iter().filter(|to| to.address != from.address).map(|to| (*from, *to))
+    });
+    scene.snapshot().map_serves(pairs).into()
 }

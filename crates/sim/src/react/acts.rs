@@ -110,6 +110,7 @@ impl SimHost {
                     return Err(SimError::Errno(Errno::NOENT));
                 }
                 self.put(&format!("/sys/module/{module}/initstate"), "live");
+                self.show_entries();
             }
             Op::UnloadModule { module } => {
                 // Each entry pins the module.
@@ -117,12 +118,14 @@ impl SimHost {
                     return Err(SimError::Errno(Errno::BUSY));
                 }
                 self.edit().remove(&format!("/sys/module/{module}"));
+                self.show_entries();
             }
             Op::Map(entry) => self.map(entry)?,
             Op::Unmap(entry) => {
                 if !self.state.entries.remove(entry) {
                     return Err(SimError::Errno(Errno::NOENT));
                 }
+                self.show_entries();
             }
             Op::Restart { .. } | Op::Unfence { .. } | Op::RestorePersistence { .. } => {
                 return Err(SimError::NoRule(format!(

@@ -103,6 +103,7 @@ impl SimHost {
         self.state.home.insert(device, driver.to_owned());
         // The map's module hears of the removal and drops every entry of either side.
         self.state.entries.retain(|entry| entry.requester != device && entry.target != device);
+        self.show_entries();
         if driver == "nvidia" {
             let directory = format!("{NVIDIA_GPUS}/{device}");
             let kept = self.below(&directory).into_iter().filter_map(|(path, node)| {

@@ -3,6 +3,7 @@
 use peerway_core::address::PciAddress;
 use peerway_core::route::{Redirect, Route};
 use peerway_core::snapshot::Snapshot;
+use peerway_read::tree::Node;
 use peerway_roads::op::MapEntry;
 use rustix::io::Errno;
 
@@ -56,7 +57,38 @@ impl SimHost {
             return Err(SimError::Errno(Errno::EXIST));
         }
         self.state.entries.insert(entry.clone());
+        self.show_entries();
         Ok(())
+    }
+
+    /// The list that the loaded module gives (`kmod/peerway_map.c`, `map_show`).
+    pub(super) fn show_entries(&mut self) {
+        use std::fmt::Write as _;
+        const LIST: &str = "/proc/peerway-map";
+        if self.names(&format!("/sys/module/{}", peerway_roads::op::PEER_MAP_MODULE)).is_err() {
+            self.edit().remove(LIST);
+            return;
+        }
+        let entries = &self.state.entries;
+        let mut text = format!(
+            "peerway-map 1\nentries {} dropped 0 lost 0\nlast 0 none 0 no command yet\n",
+            entries.len()
+        );
+        for entry in entries {
+            // Writing to a String cannot fail.
+            writeln!(
+                text,
+                "entry {} {} {} {:#x} {:#x} at {:#x} ok",
+                entry.requester,
+                entry.target,
+                entry.bar,
+                entry.offset,
+                entry.length,
+                entry.start.0.saturating_add(entry.offset)
+            )
+            .unwrap_or_default();
+        }
+        self.put_node(LIST, Node::File(text.into_bytes()));
     }
 
     /// A copy from one GPU into the memory of another, checked by its owner. What is blocked is
