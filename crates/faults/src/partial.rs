@@ -23,6 +23,8 @@ pub fn snapshot(name: &str, material: &Material) -> Snapshot {
     let mut snapshot = Snapshot {
         schema: SNAPSHOT_SCHEMA,
         origin: Origin { host: name.to_owned(), kind: OriginKind::Recorded, ..Origin::default() },
+        // A host with our own module would have it in its log.
+        peer_map: Observed::Absent,
         ..Snapshot::default()
     };
     if let Some(log) = &material.log {

@@ -269,6 +269,7 @@ pub(crate) fn build(recipe: &Recipe) -> Snapshot {
     let old = version.is_some_and(|version| !version.at_least(6, 12));
     Snapshot {
         schema: SNAPSHOT_SCHEMA,
+        peer_map: Absent,
         origin: Origin { privileged: true, ..Origin::default() },
         kernel: Kernel {
             release: Known(recipe.kernel.to_owned()),

@@ -91,7 +91,7 @@ mod tests {
 
     fn host(length: Option<u64>, state: &'static str) -> Host {
         Host::amd().edit(move |snapshot| {
-            snapshot.kernel.release = "7.0.0-test".to_owned();
+            snapshot.kernel.release = Observed::Known("7.0.0-test".to_owned());
             mapped(snapshot, length, state);
         })
     }

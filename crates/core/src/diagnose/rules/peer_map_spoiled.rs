@@ -56,7 +56,7 @@ mod tests {
 
     fn host(state: &'static str, moved: u64) -> Host {
         Host::amd().edit(move |snapshot| {
-            let bar = *snapshot.device(at(B)).unwrap().peer_bar().unwrap();
+            let bar = snapshot.device(at(B)).unwrap().peer_bar().unwrap().clone();
             let entry = Entry {
                 requester: at(A),
                 target: at(B),
