@@ -1,0 +1,1 @@
+//! An inference server without a model.
