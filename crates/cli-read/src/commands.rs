@@ -12,6 +12,7 @@ pub mod roads;
 pub mod scan;
 pub mod schema;
 pub mod status;
+pub mod worth;
 
 use peerway_core::diagnose::Diagnosis;
 use peerway_core::diagnose::finding::Severity;

@@ -25,8 +25,13 @@ use output::Output;
 
 /// Runs one reading command.
 pub fn run(global: &Global, command: ReadCommand, cli: clap::Command) -> Exit {
+    answer(|output| commands::run(global, command, cli, output))
+}
+
+/// Collects an answer, prints it, and gives its exit code.
+fn answer(ask: impl FnOnce(&mut Output) -> Result<Exit, CliError>) -> Exit {
     let mut output = Output::stdout();
-    match commands::run(global, command, cli, &mut output) {
+    match ask(&mut output) {
         Ok(exit) => match output.finish() {
             Ok(()) => exit,
             // The reader of a pipe went away: nothing is wrong with the answer.

@@ -43,7 +43,12 @@ impl Output {
         looked: &Looked,
         body: T,
     ) -> Result<(), CliError> {
-        let document = Document { head: head(name, looked), body };
+        self.headed(head(name, looked), body)
+    }
+
+    /// Adds a document with a head of its own as JSON.
+    pub fn headed<T: Serialize>(&mut self, head: Head, body: T) -> Result<(), CliError> {
+        let document = Document { head, body };
         let text = serde_json::to_string_pretty(&document)
             .map_err(|source| CliError::Render { source })?;
         self.line(&text);

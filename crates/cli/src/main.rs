@@ -3,6 +3,7 @@
 mod change;
 mod place;
 mod test;
+mod worth;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,8 @@ enum Command {
     Change(change::ChangeCommand),
     /// Measure on the GPUs: is data right, how fast is it, does all-reduce gain
     Test(test::TestArgs),
+    /// What peer access and the other options are worth to a model and an engine
+    Worth(worth::WorthArgs),
 }
 
 fn main() -> ExitCode {
@@ -46,7 +49,13 @@ fn main() -> ExitCode {
         }
         Some(Command::Test(arguments)) => return test::run(&cli.global, &arguments).into(),
         Some(Command::Read(command)) => command,
-        Some(Command::Change(command)) => return change::run(&cli.global, &command).into(),
+        Some(Command::Worth(arguments)) => return worth::run(&cli.global, &arguments).into(),
+        Some(Command::Change(command)) => {
+            if let Some(code) = change::dispatch(&command) {
+                return code;
+            }
+            return change::run(&cli.global, &command).into();
+        }
         None => ReadCommand::Status,
     };
     peerway_cli_read::run(&cli.global, command, Cli::command()).into()

@@ -16,7 +16,8 @@ pub fn run(name: Option<&str>, output: &mut Output) -> Result<Exit, CliError> {
     };
     let known = document::schema(name)
         .or_else(|| peerway_roads::document::schema(name))
-        .or_else(|| peerway_faults::document::schema(name));
+        .or_else(|| peerway_faults::document::schema(name))
+        .or_else(|| peerway_worth::document::schema(name));
     let schema = known.ok_or_else(|| CliError::NoSuchWord {
         what: "document",
         word: name.to_owned(),
@@ -34,6 +35,7 @@ fn names() -> Vec<&'static str> {
         .iter()
         .chain(peerway_roads::document::NAMES)
         .chain(peerway_faults::document::NAMES)
+        .chain(peerway_worth::document::NAMES)
         .copied()
         .collect()
 }

@@ -1,0 +1,25 @@
+//! `worth`: what peer access is worth. The parts that only read live with the reading commands.
+
+use clap::{Args, Subcommand};
+use peerway_cli_read::commands::worth::{self, WorthCommand};
+use peerway_cli_read::{Exit, Global};
+
+/// Arguments of `worth`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WorthArgs {
+    #[command(subcommand)]
+    command: Worth,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Worth {
+    #[command(flatten)]
+    Read(WorthCommand),
+}
+
+/// Runs one of its commands.
+pub(crate) fn run(global: &Global, arguments: &WorthArgs) -> Exit {
+    match &arguments.command {
+        Worth::Read(command) => worth::run(global, command),
+    }
+}
