@@ -10,10 +10,12 @@ pub mod kernel;
 pub mod kmod;
 pub mod machine;
 pub mod paths;
+pub mod platform;
 mod process;
 pub mod product;
 pub mod scenario;
 pub mod script;
+mod system;
 mod tools;
 
 use std::path::PathBuf;
@@ -22,8 +24,9 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use boot::Boot;
-use kernel::{SERIES, Series};
+use kernel::{Kernel, SERIES, Series};
 use machine::Machine;
+use platform::{Emulator, Iommu, Platform};
 use scenario::Scenario;
 
 /// Machines with a real kernel and IOMMU driver.
@@ -55,24 +58,32 @@ enum Command {
         /// Series of the kernel
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
+        #[command(flatten)]
+        on: On,
     },
     /// Run all scenarios and write docs/lab/facts-SERIES.md
     Facts {
         /// Series of the kernel; all of them if not given
         #[arg(long, value_parser = Series::named)]
         kernel: Vec<Series>,
+        #[command(flatten)]
+        on: On,
     },
     /// Build the peer-map module, prove it on a kernel, and write docs/lab/peer-map-SERIES.md
     Kmod {
         /// Series of the kernel: 6.1, 6.12 or 7.x
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
+        #[command(flatten)]
+        on: On,
     },
     /// Hold the product's verdicts against copies, and write docs/lab/product-SERIES.md
     Product {
         /// Series of the kernel
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
+        #[command(flatten)]
+        on: On,
     },
     /// Boot a machine, run one command in its shell, and print what came of it
     Shell {
@@ -81,12 +92,31 @@ enum Command {
         /// Series of the kernel
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
+        #[command(flatten)]
+        on: On,
         /// Program of this host to put into the guest's search path, with its shared libraries
         #[arg(long)]
         program: Vec<PathBuf>,
         /// The command
         command: String,
     },
+}
+
+/// What the kernel is booted on.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct On {
+    /// Whose IOMMU the machine has; AMD's takes QEMU 11.1, which is fetched
+    #[arg(long, value_enum, default_value_t)]
+    iommu: Iommu,
+    /// Which emulator plays it
+    #[arg(long, value_enum, default_value_t)]
+    emulator: Emulator,
+}
+
+impl On {
+    fn kernel(self, series: Series) -> Result<Kernel> {
+        Ok(series.fetched()?.on(Platform::with(self.iommu, self.emulator)))
+    }
 }
 
 /// Runs one command of the lab.
@@ -111,13 +141,15 @@ fn run(command: Command) -> Result<()> {
             tools::ensure()?;
             kernel::fetch_all(&or_all(kernel), refresh)
         }
-        Command::Run { scenario, kernel } => run_one(scenario, kernel),
-        Command::Facts { kernel } => or_all(kernel).into_iter().try_for_each(facts::write),
+        Command::Run { scenario, kernel, on } => run_one(scenario, &on.kernel(kernel)?),
+        Command::Facts { kernel, on } => {
+            or_all(kernel).into_iter().try_for_each(|series| facts::write(&on.kernel(series)?))
+        }
         Command::Machines => machines(),
-        Command::Product { kernel } => product::write(kernel),
-        Command::Kmod { kernel } => kmod::write(kernel),
-        Command::Shell { machine, kernel, program, command } => {
-            shell(&machine, kernel, &program, &command)
+        Command::Product { kernel, on } => product::write(&on.kernel(kernel)?),
+        Command::Kmod { kernel, on } => kmod::write(&on.kernel(kernel)?),
+        Command::Shell { machine, kernel, on, program, command } => {
+            shell(&machine, &on.kernel(kernel)?, &program, &command)
         }
     }
 }
@@ -126,8 +158,8 @@ fn or_all(series: Vec<Series>) -> Vec<Series> {
     if series.is_empty() { SERIES.to_vec() } else { series }
 }
 
-fn run_one(scenario: &Scenario, series: Series) -> Result<()> {
-    let facts = facts::run(scenario, &series.fetched()?)?;
+fn run_one(scenario: &Scenario, kernel: &Kernel) -> Result<()> {
+    let facts = facts::run(scenario, kernel)?;
     print!("{}", facts.text());
     if facts.differences().is_empty() {
         return Ok(());
@@ -142,10 +174,9 @@ fn machines() -> Result<()> {
     Ok(())
 }
 
-fn shell(machine: &str, series: Series, programs: &[PathBuf], command: &str) -> Result<()> {
+fn shell(machine: &str, kernel: &Kernel, programs: &[PathBuf], command: &str) -> Result<()> {
     let machine = Machine::named(machine)?;
-    let kernel = series.fetched()?;
-    let mut boot = Boot::new(&kernel, &machine);
+    let mut boot = Boot::new(kernel, &machine);
     for program in programs {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         boot = boot.program(&format!("/lab/bin/{name}"), program);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -11,7 +11,11 @@ use peerway_lab_protocol::{Outcome, Record, SCRIPT_PATH, Script, Step};
 use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::machine::Machine;
-use super::{guest, paths, process, tools};
+use super::{guest, paths, process};
+
+mod tally;
+
+pub use tally::Tally;
 
 /// How often the emulator is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -26,6 +30,8 @@ pub struct Boot<'a> {
     steps: Vec<Step>,
     programs: Vec<(String, PathBuf)>,
     files: Vec<(String, Vec<u8>)>,
+    arguments: Vec<String>,
+    cut: Option<String>,
     limit: Duration,
 }
 
@@ -53,6 +59,8 @@ impl<'a> Boot<'a> {
             steps: Vec::new(),
             programs: Vec::new(),
             files: Vec::new(),
+            arguments: Vec::new(),
+            cut: None,
             limit: Duration::from_mins(2),
         }
     }
@@ -85,13 +93,28 @@ impl<'a> Boot<'a> {
         self
     }
 
+    /// Adds arguments of the emulator, after those of the machine.
+    #[must_use]
+    pub fn arguments<'w>(mut self, words: impl IntoIterator<Item = &'w str>) -> Self {
+        self.arguments.extend(words.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// The power is cut when this text comes over the guest's port: the emulator is killed, and what the
+    /// guest reported until then is the report.
+    #[must_use]
+    pub fn cut_at(mut self, text: &str) -> Self {
+        self.cut = Some(text.to_owned());
+        self
+    }
+
     /// Boots, waits for the end, and reads the records.
     ///
     /// # Errors
     /// Where anything is missing (with the command that brings it), the guest could not do what it was
     /// told, or it did not end in time; with the end of its console.
     pub fn run(self) -> Result<Report> {
-        tools::ensure()?;
+        self.kernel.platform.emulator.ensure()?;
         let disk = self.disk()?;
         let place = paths::cache().join("run");
         fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
@@ -100,15 +123,35 @@ impl<'a> Boot<'a> {
         lock.lock().context("cannot wait for the other machine of the lab to end")?;
         let files = RunFiles::at(&place);
         fs::write(&files.disk, disk)?;
+        let report = self.once(&files);
+        if report.is_ok() || !files.died_early() {
+            return report;
+        }
+        tally::repeated();
+        eprintln!("lab: the guest died of a double fault before its first step; once more");
+        fs::copy(&files.console, place.join("console-died.log"))?;
+        self.once(&files)
+    }
+
+    fn once(&self, files: &RunFiles) -> Result<Report> {
+        tally::booted();
         for old in [&files.console, &files.records, &files.emulator] {
             fs::write(old, "")?;
         }
         let began = Instant::now();
-        let ended = self.emulate(&files)?;
+        let ended = self.emulate(files)?;
         let seconds = began.elapsed().as_secs_f64();
         let records = fs::read(&files.records)?;
-        let report = read_records(&String::from_utf8_lossy(&records), seconds);
+        let records = String::from_utf8_lossy(&records);
+        let report = match (&self.cut, ended) {
+            (Some(text), Ended::Cut) => read_until(text, &records, seconds),
+            _ => read_records(&records, seconds),
+        };
         match (ended, report) {
+            (Ended::Itself, _) if self.cut.is_some() => {
+                bail!("the guest ended before its power was cut; {}", files.tail())
+            }
+            (Ended::Cut, report) => report,
             (Ended::Itself, Ok(report)) => Ok(report),
             (Ended::Itself, Err(error)) => Err(error.context(files.tail())),
             (Ended::AtTheLimit, report) => {
@@ -164,11 +207,15 @@ impl<'a> Boot<'a> {
         words.push("no_timer_check".to_owned());
         // Room for every line of a fault storm.
         words.push("log_buf_len=4M".to_owned());
-        words.extend(self.machine.kernel_arguments.iter().cloned());
+        let platform = self.kernel.platform;
+        words.extend(self.machine.kernel_arguments(platform.iommu));
         let emulator = fs::File::create(&files.emulator)?;
-        let mut child = Command::new("qemu-system-x86_64")
+        let mut child = platform
+            .emulator
+            .command()
             .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-            .args(self.machine.arguments())
+            .args(self.machine.arguments(platform.iommu))
+            .args(&self.arguments)
             .arg("-kernel")
             .arg(self.kernel.image()?)
             .arg("-initrd")
@@ -180,8 +227,28 @@ impl<'a> Boot<'a> {
             .stdout(Stdio::null())
             .stderr(emulator)
             .spawn()
-            .context("cannot start qemu-system-x86_64")?;
-        let ended = wait(&mut child, self.limit)?;
+            .context("cannot start the emulator")?;
+        self.wait(&mut child, files)
+    }
+
+    fn wait(&self, child: &mut Child, files: &RunFiles) -> Result<Ended> {
+        let end = Instant::now() + self.limit;
+        let mut ended = Ended::AtTheLimit;
+        while Instant::now() < end {
+            // A refusal of its arguments shows in what the emulator wrote, which the error carries.
+            if child.try_wait()?.is_some() {
+                return Ok(Ended::Itself);
+            }
+            if let Some(text) = &self.cut
+                && String::from_utf8_lossy(&fs::read(&files.records)?).contains(text)
+            {
+                ended = Ended::Cut;
+                break;
+            }
+            std::thread::sleep(POLL);
+        }
+        child.kill()?;
+        child.wait()?;
         Ok(ended)
     }
 }
@@ -190,20 +257,7 @@ impl<'a> Boot<'a> {
 enum Ended {
     Itself,
     AtTheLimit,
-}
-
-fn wait(child: &mut Child, limit: Duration) -> Result<Ended> {
-    let end = Instant::now() + limit;
-    while Instant::now() < end {
-        // A refusal of its arguments shows in what the emulator wrote, which the error carries.
-        if child.try_wait()?.is_some() {
-            return Ok(Ended::Itself);
-        }
-        std::thread::sleep(POLL);
-    }
-    child.kill()?;
-    child.wait()?;
-    Ok(Ended::AtTheLimit)
+    Cut,
 }
 
 /// Files of the last run, kept to be looked at.
@@ -224,6 +278,12 @@ impl RunFiles {
         }
     }
 
+    fn died_early(&self) -> bool {
+        let read = |file| fs::read(file).unwrap_or_default();
+        let (console, records) = (read(&self.console), read(&self.records));
+        tally::died_early(&String::from_utf8_lossy(&console), &String::from_utf8_lossy(&records))
+    }
+
     /// The last lines of the console, and of what the emulator wrote.
     fn tail(&self) -> String {
         let mut text = String::new();
@@ -241,6 +301,13 @@ impl RunFiles {
         }
         text
     }
+}
+
+/// What was reported before the power was cut at a text, whose line is the last.
+fn read_until(cut: &str, records: &str, seconds: f64) -> Result<Report> {
+    let mut whole: Vec<&str> = records.lines().take_while(|line| !line.contains(cut)).collect();
+    whole.push(r#"{"record":"done"}"#);
+    read_records(&whole.join("\n"), seconds)
 }
 
 fn read_records(text: &str, seconds: f64) -> Result<Report> {

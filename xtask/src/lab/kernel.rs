@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::apt::PrivateApt;
 use super::paths;
+use super::platform::{Iommu, Platform};
 
 /// A series of kernels and the Debian suites that carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +56,9 @@ pub struct Kernel {
     pub package: String,
     /// Names of its modules, each after those that it needs; the file is `modules/NAME.ko`.
     pub modules: Vec<String>,
+    /// What it is booted on.
+    #[serde(skip)]
+    pub platform: Platform,
 }
 
 impl Series {
@@ -142,11 +146,27 @@ impl Series {
         for name in MODULES {
             keep_module(&found, name, &into, &mut modules)?;
         }
-        Ok(Kernel { series: self.name.to_owned(), release, package, modules })
+        let platform = Platform::default();
+        Ok(Kernel { series: self.name.to_owned(), release, package, modules, platform })
     }
 }
 
 impl Kernel {
+    /// The same kernel on another platform.
+    #[must_use]
+    pub fn on(mut self, platform: Platform) -> Self {
+        self.platform = platform;
+        self
+    }
+
+    /// Its release, and its platform where that is not the usual one.
+    pub(super) fn title(&self) -> String {
+        match self.platform.iommu {
+            Iommu::Intel => self.release.clone(),
+            Iommu::Amd => format!("{} with AMD's IOMMU", self.release),
+        }
+    }
+
     /// The bootable image.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use peerway_lab_protocol::{Accelerator, Binding};
 use serde::Deserialize;
 
 use super::paths;
+use super::platform::Iommu;
 
 mod arguments;
 
@@ -22,8 +23,7 @@ pub struct Machine {
     pub name: String,
     /// One line on what it is.
     pub summary: String,
-    /// Words for the kernel's command line.
-    pub kernel_arguments: Vec<String>,
+    kernel_arguments: Vec<String>,
     memory_mib: u32,
     numa_nodes: u32,
     accelerator_memory: String,
@@ -203,8 +203,19 @@ impl Machine {
     }
 
     /// The emulator's arguments for this machine, without kernel and ports.
-    pub fn arguments(&self) -> Vec<String> {
-        arguments::of(self)
+    pub fn arguments(&self, iommu: Iommu) -> Vec<String> {
+        arguments::of(self, iommu)
+    }
+
+    /// Words for the kernel's command line. AMD's driver is on without a word.
+    pub fn kernel_arguments(&self, iommu: Iommu) -> Vec<String> {
+        let all = self.kernel_arguments.iter();
+        if iommu == Iommu::Intel {
+            return all.cloned().collect();
+        }
+        all.filter(|word| *word != "intel_iommu=on")
+            .map(|word| word.replace("intel_iommu=", "amd_iommu="))
+            .collect()
     }
 }
 

@@ -68,12 +68,3 @@ fn apt_get() -> Command {
     command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
     command
 }
-
-/// First line of the emulator's version.
-///
-/// # Errors
-/// Where the emulator does not start.
-pub(super) fn qemu_version() -> Result<String> {
-    let text = process::output(Command::new("qemu-system-x86_64").arg("--version"))?;
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
-}

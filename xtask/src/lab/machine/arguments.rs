@@ -2,22 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, Machine, Slot};
+use super::{Iommu, Kind, Machine, Slot};
 
 /// First device number on the first host bridge that is free for our ports.
 const FIRST_PORT: u32 = 4;
 
 /// All arguments.
-pub(super) fn of(machine: &Machine) -> Vec<String> {
+pub(super) fn of(machine: &Machine, iommu: Iommu) -> Vec<String> {
     let mut list = Arguments::default();
     // TCG by name: /dev/kvm may exist and still not work, and results must not depend on it.
     list.add("-machine", "q35,kernel-irqchip=split");
     list.add("-accel", "tcg");
-    list.add("-cpu", "qemu64");
+    list.add("-cpu", if iommu == Iommu::Amd { "EPYC" } else { "qemu64" });
     list.add("-m", &format!("{}M", machine.memory_mib));
     list.numa(machine);
-    let bits = machine.iommu_address_bits.map(|bits| format!(",aw-bits={bits}"));
-    list.add("-device", &format!("intel-iommu,intremap=on{}", bits.unwrap_or_default()));
+    list.iommu(machine, iommu);
     for slot in &machine.slots {
         list.slot(machine, slot);
     }
@@ -38,6 +37,16 @@ impl Arguments {
     fn add(&mut self, option: &str, value: &str) {
         self.words.push(option.to_owned());
         self.words.push(value.to_owned());
+    }
+
+    fn iommu(&mut self, machine: &Machine, iommu: Iommu) {
+        let bits = machine.iommu_address_bits.map(|bits| format!(",aw-bits={bits}"));
+        let bits = bits.unwrap_or_default();
+        match iommu {
+            Iommu::Intel => self.add("-device", &format!("intel-iommu,intremap=on{bits}")),
+            // Its width is fixed. Without `dma-remap` no request of a device is translated.
+            Iommu::Amd => self.add("-device", "amd-iommu,intremap=on,dma-remap=on"),
+        }
     }
 
     fn numa(&mut self, machine: &Machine) {

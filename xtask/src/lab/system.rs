@@ -1,0 +1,88 @@
+//! Systems of other Debian releases below `target/lab/systems`, for programs that this machine's release
+//! does not have: compilers, and a newer emulator.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::{apt, paths, process, tools};
+
+/// A small Debian system in a directory.
+#[derive(Debug)]
+pub(super) struct System {
+    root: PathBuf,
+}
+
+impl System {
+    /// The system of a release, whether it is there or not.
+    pub(super) fn at(release: &str) -> Self {
+        Self { root: paths::cache().join("systems").join(release) }
+    }
+
+    /// The same, made if it is not there.
+    ///
+    /// # Errors
+    /// Where it cannot be made: that needs root, debootstrap and a mirror.
+    pub(super) fn ensure(release: &str) -> Result<Self> {
+        let system = Self::at(release);
+        let ready = system.root.join("build");
+        if ready.is_dir() {
+            return Ok(system);
+        }
+        tools::ensure_each(&[("debootstrap", "debootstrap")])?;
+        eprintln!("lab: making a system of Debian {release}");
+        if system.root.is_dir() {
+            fs::remove_dir_all(&system.root)?;
+        }
+        fs::create_dir_all(&system.root)?;
+        let mirror = apt::mirror()?;
+        process::output(
+            Command::new("debootstrap")
+                .args(["--variant=minbase", "--include=make,libelf1t64,xz-utils", release])
+                .arg(&system.root)
+                .arg(mirror),
+        )
+        .with_context(|| {
+            format!("cannot make a system of Debian {release}; this needs root and debootstrap")
+        })?;
+        // Made last: it says that all else is there.
+        fs::create_dir(&ready).with_context(|| format!("cannot create {}", ready.display()))?;
+        Ok(system)
+    }
+
+    /// Its directory.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A command that runs in it.
+    pub(super) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("chroot");
+        command.arg(&self.root).arg(program).env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
+    /// Installs packages of its release.
+    ///
+    /// # Errors
+    /// What apt said.
+    pub(super) fn install(&self, packages: &[&str]) -> Result<()> {
+        let words = ["install", "--yes", "--quiet=2", "--no-install-recommends"];
+        process::output(self.command("apt-get").args(words).args(packages))?;
+        Ok(())
+    }
+
+    /// Installs a package of another suite.
+    ///
+    /// # Errors
+    /// What apt said.
+    pub(super) fn install_from(&self, suite: &str, package: &str) -> Result<()> {
+        let list = self.root.join("etc/apt/sources.list.d").join(format!("{suite}.list"));
+        fs::write(&list, format!("deb {} {suite} main\n", apt::mirror()?))
+            .with_context(|| format!("cannot write {}", list.display()))?;
+        process::output(self.command("apt-get").args(["--quiet=2", "update"]))?;
+        self.install(&["--target-release", suite, package])
+    }
+}
