@@ -1,0 +1,10 @@
+//! The model against worked examples, published figures and bad input.
+
+#![expect(clippy::tests_outside_test_module, reason = "a module a boundary")]
+#![expect(clippy::unwrap_used, reason = "this is a test")]
+
+mod arithmetic;
+mod configs;
+mod properties;
+mod state;
+mod workload;
