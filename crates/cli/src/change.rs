@@ -1,7 +1,11 @@
 //! The changing commands: apply, confirm, rollback, recover, undo, history, verify.
 
+mod children;
+mod guardian;
+mod live;
+
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,13 +15,13 @@ use peerway_cli_read::args::Format;
 use peerway_cli_read::output::{Output, complain};
 use peerway_cli_read::{Exit, Global};
 use peerway_roads::Plan;
-use peerway_sim::react::SimHost;
 use peerway_write::grant::{GrantError, Place};
 use peerway_write::history::history;
 use peerway_write::journal::{Journal, JournalError};
+use peerway_write::live::blocking;
 use peerway_write::store::{DirectoryStore, StoreError};
 use peerway_write::transaction::{Ending, Settings, TransactionError, in_force};
-use peerway_write::{WriteGrant, recovery};
+use peerway_write::{Host, WriteGrant, recovery};
 use thiserror::Error;
 
 use crate::place::{self, PlaceError};
@@ -42,6 +46,10 @@ pub(crate) enum ChangeCommand {
         /// No timer of its own: time passes by --later only (simulated hosts)
         #[arg(long, hide = true)]
         no_timer: bool,
+        /// Program that copies between your devices and checks the data (running hosts; its
+        /// protocol is docs/probe.md)
+        #[arg(long, value_name = "PROGRAM")]
+        probe: Option<PathBuf>,
         #[command(flatten)]
         at: At,
     },
@@ -71,13 +79,24 @@ pub(crate) enum ChangeCommand {
         #[command(flatten)]
         at: At,
     },
+    /// One look at this machine, for a process that changes it and so stands behind no walls
+    #[command(hide = true)]
+    SnapshotChild,
+    /// One write to a file that was opened for it
+    #[command(hide = true)]
+    WriteChild {
+        /// What is written
+        #[arg(allow_hyphen_values = true)]
+        word: String,
+    },
 }
 
 /// Where.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct At {
-    /// Directory of the journal, and of the simulated host between commands
-    #[arg(long, value_name = "DIR")]
+    /// Directory of the journal (default: /var/lib/peerway), and of the simulated host between
+    /// commands
+    #[arg(long, alias = "state-dir", value_name = "DIR")]
     state: Option<PathBuf>,
     /// Lets so many seconds pass first (simulated hosts)
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
@@ -118,6 +137,9 @@ impl ChangeError {
 
 /// Runs a changing command.
 pub(crate) fn run(global: &Global, command: &ChangeCommand) -> Exit {
+    if let ChangeCommand::SnapshotChild = command {
+        return children::look(global);
+    }
     let mut output = Output::stdout();
     let mut left = false;
     let exit = match execute(global, command, &mut output, &mut left) {
@@ -136,8 +158,16 @@ pub(crate) fn run(global: &Global, command: &ChangeCommand) -> Exit {
     }
 }
 
-fn at(command: &ChangeCommand) -> &At {
+/// Runs the child that writes, if that is what this process was started for.
+pub(crate) fn dispatch(command: &ChangeCommand) -> Option<ExitCode> {
     match command {
+        ChangeCommand::WriteChild { word } => Some(ExitCode::from(blocking::child(word))),
+        _ => None,
+    }
+}
+
+fn at(command: &ChangeCommand) -> Option<&At> {
+    Some(match command {
         ChangeCommand::Apply { at, .. }
         | ChangeCommand::Undo { at, .. }
         | ChangeCommand::DeadMan { at, .. }
@@ -146,7 +176,8 @@ fn at(command: &ChangeCommand) -> &At {
         | ChangeCommand::Recover(at)
         | ChangeCommand::History(at)
         | ChangeCommand::Verify(at) => at,
-    }
+        ChangeCommand::SnapshotChild | ChangeCommand::WriteChild { .. } => return None,
+    })
 }
 
 fn execute(
@@ -155,10 +186,11 @@ fn execute(
     output: &mut Output,
     left: &mut bool,
 ) -> Result<Exit, ChangeError> {
+    let Some(place) = at(command) else { return Ok(Exit::Internal) };
     if global.host == "live" {
-        return Err(PlaceError::Live.into());
+        return live::execute(global, command, place, output, left);
     }
-    let mut later = at(command).later;
+    let mut later = place.later;
     if let ChangeCommand::DeadMan { seconds, .. } = command {
         wait_out(*seconds);
         later = later.saturating_add(seconds.saturating_add(1));
@@ -167,25 +199,16 @@ fn execute(
         ChangeCommand::Apply { plan, .. } => Some(read_plan(plan)?),
         _ => None,
     };
-    let directory = place::state_directory(at(command).state.as_deref(), &global.host)?;
+    let directory = place::state_directory(place.state.as_deref(), &global.host)?;
     place::make_directories(&directory)?;
     let mut store = open_store(command, &directory)?;
     let mut host = place::load(&directory, &global.host)?;
     host.pass(later);
-    let result = change(global, command, plan.as_ref(), &mut store, &mut host, output);
+    let on = Place::Simulated;
+    let result = change(global, command, plan.as_ref(), &mut store, on, &mut host, output);
     // Whatever came of it, the host is what it is now.
     let saved = place::save(&directory, &global.host, &host);
-    if let Ok(journal) = Journal::open(&mut store) {
-        *left = result.is_err()
-            && !matches!(
-                result,
-                Err(ChangeError::Transaction(
-                    TransactionError::NothingToConfirm(_)
-                        | TransactionError::Grant(GrantError::Unfinished { .. })
-                ))
-            )
-            && journal.open_transaction().is_some();
-    }
+    *left = leaves_open(&result, &mut store);
     let exit = result?;
     saved?;
     if let ChangeCommand::Apply { confirm_within, no_timer: false, .. } = command
@@ -194,6 +217,20 @@ fn execute(
         start_timer(&global.host, &directory, *confirm_within)?;
     }
     Ok(exit)
+}
+
+/// Whether an error left a transaction open that it is about.
+fn leaves_open(result: &Result<Exit, ChangeError>, store: &mut DirectoryStore) -> bool {
+    let elsewhere = matches!(
+        result,
+        Err(ChangeError::Transaction(
+            TransactionError::NothingToConfirm(_)
+                | TransactionError::Grant(GrantError::Unfinished { .. })
+        ))
+    );
+    result.is_err()
+        && !elsewhere
+        && Journal::open(store).is_ok_and(|journal| journal.open_transaction().is_some())
 }
 
 /// Takes the lock. The timer waits for it as long as another command has it: one that gave up
@@ -229,7 +266,8 @@ fn change(
     command: &ChangeCommand,
     plan: Option<&Plan>,
     store: &mut DirectoryStore,
-    host: &mut SimHost,
+    on: Place<'_>,
+    host: &mut dyn Host,
     output: &mut Output,
 ) -> Result<Exit, ChangeError> {
     let flag = signals()?;
@@ -238,7 +276,7 @@ fn change(
         _ => 0,
     };
     let settings = Settings { confirm_within, interrupted: &flag };
-    let grant = WriteGrant::take(store, Place::Simulated).map_err(TransactionError::from)?;
+    let grant = WriteGrant::take(store, on).map_err(TransactionError::from)?;
     let ending = match command {
         ChangeCommand::Apply { .. } => match plan {
             Some(plan) => peerway_write::apply(grant, host, plan, settings)?,
@@ -265,6 +303,7 @@ fn change(
         }
         ChangeCommand::History(_) => return list(global, grant.journal(), output),
         ChangeCommand::Verify(_) => return verify(&grant, host, output),
+        ChangeCommand::SnapshotChild | ChangeCommand::WriteChild { .. } => Ending::Nothing,
     };
     Ok(say(&ending, output))
 }
@@ -345,7 +384,7 @@ fn list(global: &Global, journal: &Journal<'_>, output: &mut Output) -> Result<E
 
 fn verify(
     grant: &WriteGrant<'_>,
-    host: &mut SimHost,
+    host: &mut dyn Host,
     output: &mut Output,
 ) -> Result<Exit, ChangeError> {
     let Some((id, problems)) = in_force(grant, host)? else {

@@ -19,12 +19,9 @@ const READABLE: &str = "host.host";
 /// Why a changing command did not begin.
 #[derive(Debug, Error)]
 pub(crate) enum PlaceError {
-    /// Changes on running hosts are not offered yet.
-    #[error(
-        "changing a running host is not offered yet: the transaction was proved on simulated hosts \
-         only, and not on a real kernel"
-    )]
-    Live,
+    /// What a running host needs is missing.
+    #[error("cannot change this host: {0}")]
+    Live(String),
     /// Recorded hosts cannot change.
     #[error("{0:?} is a record, and nothing about it can change")]
     Recorded(String),
@@ -100,7 +97,6 @@ fn file(act: &'static str, path: &Path) -> impl FnOnce(Errno) -> PlaceError + us
 pub(crate) fn load(directory: &Path, name: &str) -> Result<SimHost, PlaceError> {
     let host = match name.strip_prefix("sim:") {
         Some(host) => host,
-        None if name == "live" => return Err(PlaceError::Live),
         None => return Err(PlaceError::Recorded(name.to_owned())),
     };
     let path = directory.join(KEPT);
@@ -136,7 +132,7 @@ pub(crate) fn save(directory: &Path, name: &str, host: &SimHost) -> Result<(), P
 }
 
 /// Replaces a file: written beside it, synced, renamed.
-fn replace(directory: &Path, name: &str, mut bytes: &[u8]) -> Result<(), PlaceError> {
+pub(crate) fn replace(directory: &Path, name: &str, mut bytes: &[u8]) -> Result<(), PlaceError> {
     let fresh = directory.join(format!("{name}.new"));
     let path = directory.join(name);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;

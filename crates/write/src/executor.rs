@@ -170,7 +170,8 @@ impl Executor<'_, '_> {
         })?;
         match &real {
             Op::Wait { until, seconds } => {
-                wait::wait(self.host, until, *seconds, self.mark)?;
+                let flag = (way == Way::Forward).then_some(self.interrupted);
+                wait::wait(self.host, until, *seconds, self.mark, flag)?;
             }
             real if is_reached(real, &found) => {}
             real => {

@@ -3,7 +3,8 @@
 //! A [`Plan`](peerway_roads::Plan) holds every choice; this crate carries it out and takes it back:
 //!
 //! - [`grant::WriteGrant`]: the lock, taken once, and the journal below it.
-//! - [`mutator::Host`]: what can be changed and seen; [`simulated`] implements it; a live one is to come.
+//! - [`mutator::Host`]: what can be changed and seen; [`simulated`] and [`live`] implement it.
+//! - [`scope`]: what a plan may touch, asked of the host and not of the plan.
 //! - [`journal`]: append-only records, each synced before the act that it announces.
 //! - [`executor`]: one loop for both directions, without an opinion.
 //! - [`transaction`]: preflight, phases, verification, confirmation.
@@ -15,8 +16,10 @@ pub mod grant;
 pub mod health;
 pub mod history;
 pub mod journal;
+pub mod live;
 pub mod mutator;
 pub mod recovery;
+pub mod scope;
 pub mod simulated;
 pub mod store;
 pub mod transaction;

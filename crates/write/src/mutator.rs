@@ -3,8 +3,8 @@
 use peerway_core::address::PciAddress;
 use peerway_core::snapshot::Snapshot;
 use peerway_read::root::Root;
-use peerway_roads::Op;
 use peerway_roads::op::Found;
+use peerway_roads::{Op, Plan};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -69,6 +69,11 @@ pub trait Mutator {
     fn perform(&mut self, act: &Op) -> Result<(), WriteError>;
     /// Whether an earlier unbinding of the device is still under way in the kernel.
     fn is_stuck(&self, device: PciAddress) -> bool;
+    /// A change of an earlier process that the kernel has not finished: whatever is read meanwhile
+    /// may still become something else.
+    fn under_way(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What became of a copy between two devices, checked by the owner of the memory.
@@ -80,6 +85,8 @@ pub struct Copied {
     pub to: PciAddress,
     /// Whether every byte arrived.
     pub intact: bool,
+    /// What the one who looked says about it.
+    pub detail: String,
 }
 
 /// A host: written by [`Mutator`], seen through the reader.
@@ -94,6 +101,13 @@ pub trait Host: Mutator {
     fn wall(&self) -> String;
     /// Lets seconds pass.
     fn pause(&mut self, seconds: u64);
+    /// Limits what can be changed to what a plan names. Called before the first act of each
+    /// transaction, and of each recovery.
+    fn limit_to(&mut self, _plan: &Plan) {}
+    /// Why a plan is not carried out here at all; nothing was changed.
+    fn refuses(&self, _plan: &Plan) -> Option<String> {
+        None
+    }
     /// Copies from each first device into the memory of the second, data checked by its owner.
     fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError>;
 }

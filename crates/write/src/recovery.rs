@@ -32,6 +32,7 @@ pub fn recover(
             _ => "it was cut off".to_owned(),
         },
     };
+    host.limit_to(&plan);
     let snapshot = host.snapshot()?;
     let now = snapshot.origin.boot_id.known().cloned();
     let journal = &mut grant.journal;
@@ -115,6 +116,7 @@ pub(crate) fn back(
         let outcome = outcome.clone().map(Box::new);
         executor.journal.append(Entry::TurningBack { why: why.to_owned(), outcome })?;
     }
+    executor.host.limit_to(&plan);
     // What went wrong forward is known; here it counts what goes wrong on the way back.
     executor.set_mark().map_err(stopped)?;
     match inverses(executor, &plan) {
@@ -186,6 +188,12 @@ fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), Stuck> {
             one.act.inverse(&one.found).map_err(|why| Stuck::Step(one.step, why.to_string()))?;
         if inverse == Op::Nothing {
             continue;
+        }
+        // What the process before this one began may still change what is read here.
+        if let Some(what) = executor.host.under_way() {
+            let mut holders = holders_or_why(executor, plan);
+            holders.push(format!("a write still waits in the kernel: {what}"));
+            return Err(Stuck::Holders(holders));
         }
         let current = executor.host.current(&meaningful(&inverse));
         let needed = !current.is_ok_and(|found| is_reached(&inverse, &found));

@@ -63,6 +63,7 @@ impl Host for SimHost {
             from: *from,
             to: *to,
             intact: arrived == Arrived::Intact,
+            detail: format!("{arrived:?}").to_lowercase(),
         };
         Ok(pairs.iter().zip(all).map(copied).collect())
     }

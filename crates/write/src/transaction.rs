@@ -1,13 +1,14 @@
 //! One application of one plan: preflight, phases, verification, and the operator's word.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use peerway_core::address::PciAddress;
 use peerway_core::route::{Redirect, Route};
 use peerway_core::snapshot::Snapshot;
 use peerway_roads::knowledge::OutcomeResult;
+use peerway_roads::op::Until;
 use peerway_roads::plan::{Difference, Invalid, Phase, Step};
-use peerway_roads::{Outcome, Plan, RoadId};
+use peerway_roads::{Op, Outcome, Plan, RoadId};
 use thiserror::Error;
 
 use crate::executor::{Executor, StepError};
@@ -16,7 +17,9 @@ use crate::health;
 use crate::journal::{End, Entry, JOURNAL_SCHEMA, JournalError, State, Transaction, Way};
 use crate::mutator::{Host, WriteError};
 use crate::recovery::{self, recover};
+use crate::scope::{self, Outside};
 use crate::untouched::Untouched;
+use crate::wait;
 
 /// Room that is reserved for each step: intent and done, both ways, with an environment file or
 /// a reason in them.
@@ -103,6 +106,15 @@ pub enum TransactionError {
     /// The host is not as the plan has it.
     #[error("stale plan: {}; make a new plan", spell(.0))]
     Stale(Vec<Difference>),
+    /// A step reaches beyond the goal.
+    #[error(transparent)]
+    Outside(#[from] Outside),
+    /// This host, or this program, does not do what the plan asks.
+    #[error("not carried out here: {0}")]
+    NotOffered(String),
+    /// A process has one of the devices, and no step of the plan stops it.
+    #[error("{}; stop what holds the devices, or name it when the plan is made (--stop)", .0.join("; "))]
+    Held(Vec<String>),
     /// There is nothing to confirm.
     #[error("there is nothing to confirm; {0}")]
     NothingToConfirm(&'static str),
@@ -151,6 +163,7 @@ pub fn apply(
 ) -> Result<Ending, TransactionError> {
     grant.nothing_left()?;
     let snapshot = preflight(host, plan)?;
+    host.limit_to(plan);
     let journal = &mut grant.journal;
     let id = journal.next_id();
     let begin = Entry::Begin {
@@ -208,7 +221,34 @@ fn preflight(host: &dyn Host, plan: &Plan) -> Result<Snapshot, TransactionError>
     if !differences.is_empty() {
         return Err(TransactionError::Stale(differences));
     }
+    scope::check(plan, &snapshot)?;
+    if let Some(why) = host.refuses(plan) {
+        return Err(TransactionError::NotOffered(why));
+    }
+    if let Some(why) = host.under_way() {
+        return Err(TransactionError::NotOffered(format!("the kernel still has a write: {why}")));
+    }
+    nobody_holds(host, plan)?;
+    // A log that cannot be read would prove nothing later.
+    health::mark(host)?;
     Ok(snapshot)
+}
+
+/// Where no step stops anything, whoever holds a device now would hold it until the wait for that
+/// gives up; refusing at once changes nothing.
+fn nobody_holds(host: &dyn Host, plan: &Plan) -> Result<(), TransactionError> {
+    let lets_go = |act: &Op| matches!(act, Op::Stop { .. } | Op::Persistence { .. });
+    let waits = |act: &Op| matches!(act, Op::Wait { until: Until::NoHolders { .. }, .. });
+    if plan.steps.iter().any(|step| lets_go(&step.act))
+        || !plan.steps.iter().any(|step| waits(&step.act))
+    {
+        return Ok(());
+    }
+    match wait::holders(host, &plan.goal.devices) {
+        Ok(all) if all.is_empty() => Ok(()),
+        Ok(all) => Err(TransactionError::Held(all)),
+        Err(why) => Err(TransactionError::Held(vec![why])),
+    }
 }
 
 fn steps_of(plan: &Plan, phase: Phase) -> impl Iterator<Item = &Step> {
@@ -229,7 +269,11 @@ fn phases(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), Failure> {
             healthy(executor, plan).map_err(at)?;
         }
     }
-    verify(executor, plan).map_err(|why| Failure { phase: Phase::Rest, why })
+    verify(executor, plan).map_err(|why| Failure { phase: Phase::Rest, why })?;
+    if executor.interrupted.load(Ordering::SeqCst) {
+        return Err(Failure { phase: Phase::Rest, why: StepError::Interrupted });
+    }
+    Ok(())
 }
 
 /// No line of the kernel log since the mark that should not be there.
@@ -263,7 +307,10 @@ fn verify(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), StepError>
             return Err(StepError::Waited { what: "proof by copies".to_owned(), why });
         }
         if let Some(lost) = copies.iter().find(|copied| !copied.intact) {
-            let why = format!("a copy from {} to {} did not arrive intact", lost.from, lost.to);
+            let why = format!(
+                "a copy from {} to {} did not arrive intact: {}",
+                lost.from, lost.to, lost.detail
+            );
             return Err(StepError::Waited { what: "proof by copies".to_owned(), why });
         }
         healthy(executor, plan)?;
@@ -369,6 +416,7 @@ pub fn confirm(
         return Err(TransactionError::NothingToConfirm("the journal has no plan"));
     };
     let (id, plan) = (id.to_owned(), plan.clone());
+    host.limit_to(&plan);
     let snapshot = host.snapshot()?;
     if snapshot.origin.boot_id.known().map(String::as_str) != boot {
         return recover(grant, host, settings);
@@ -456,7 +504,6 @@ pub fn in_force(
         .map(|difference| spell(&[difference]))
         .collect();
     for step in &plan.steps {
-        use peerway_roads::Op;
         if matches!(step.act, Op::Map(_)) {
             let found = host.current(&step.act)?;
             if !crate::mutator::is_reached(&step.act, &found) {

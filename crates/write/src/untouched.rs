@@ -44,6 +44,19 @@ impl Untouched {
             .iter()
             .filter_map(|address| snapshot.device(*address)?.group.known().copied())
             .collect();
+        // Devices of nobody in particular, and the goal tenant's other ones, are left alone too; who
+        // opens them, and when they sleep, is their own affair.
+        let ours = |device: &PciDevice| {
+            plan.goal.devices.contains(&device.address)
+                || device.group.known().is_some_and(|group| own.contains(group))
+        };
+        let seen: BTreeSet<PciAddress> =
+            plan.protects.iter().flat_map(|one| one.devices.iter().copied()).collect();
+        for device in snapshot.devices.iter().filter(|device| !device.is_bridge()) {
+            if !ours(device) && !seen.contains(&device.address) {
+                lasting_values(snapshot, device, &mut values);
+            }
+        }
         for group in snapshot.groups.iter().filter(|group| !own.contains(&group.id)) {
             let members: Vec<String> = group.devices.iter().map(ToString::to_string).collect();
             values.insert(
@@ -81,13 +94,10 @@ impl Untouched {
 }
 
 fn device_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<String, String>) {
+    lasting_values(snapshot, device, values);
     let mut put = |what: &str, value: String| {
         values.insert(format!("{} {what}", device.address), value);
     };
-    put("group", device.group.to_string());
-    put("type", snapshot.domain_of(device).to_string());
-    put("driver", device.driver.to_string());
-    put("driver_override", device.driver_override.to_string());
     let holders = snapshot.holders.as_ref().map(|all| {
         let own = all.iter().filter(|holder| holder.devices.contains(&device.address));
         own.map(|holder| format!("{} since {}", holder.pid, holder.start))
@@ -100,6 +110,18 @@ fn device_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<
         format!("memory {} master {} ACS {acs}", config.memory_enabled, config.bus_master)
     });
     put("bits", bits.to_string());
+    put("power", device.power.as_ref().map(|power| format!("{power:?}")).to_string());
+}
+
+/// What nobody changes in passing.
+fn lasting_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<String, String>) {
+    let mut put = |what: &str, value: String| {
+        values.insert(format!("{} {what}", device.address), value);
+    };
+    put("group", device.group.to_string());
+    put("type", snapshot.domain_of(device).to_string());
+    put("driver", device.driver.to_string());
+    put("driver_override", device.driver_override.to_string());
     let bars = device.bars.as_ref().map(|bars| {
         let one = |bar: &peerway_core::snapshot::pci::Bar| {
             format!("{}: {} + {:#x}", bar.index, bar.start, bar.size)
@@ -107,5 +129,4 @@ fn device_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<
         bars.iter().map(one).collect::<Vec<_>>().join("; ")
     });
     put("BARs", bars.to_string());
-    put("power", device.power.as_ref().map(|power| format!("{power:?}")).to_string());
 }

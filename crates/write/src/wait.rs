@@ -1,5 +1,7 @@
 //! Bounded waits, reading only.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::tenant::Holder;
@@ -52,11 +54,20 @@ fn holds_unknown_gpu(holder: &Holder) -> bool {
     holder.nodes.iter().filter(is_gpu).count() > holder.devices.len()
 }
 
-/// Waits until something holds.
-pub fn wait(host: &mut dyn Host, until: &Until, seconds: u32, mark: u64) -> Result<(), StepError> {
+/// Waits until something holds; a signal ends the wait where `interrupted` is watched.
+pub fn wait(
+    host: &mut dyn Host,
+    until: &Until,
+    seconds: u32,
+    mark: u64,
+    interrupted: Option<&AtomicBool>,
+) -> Result<(), StepError> {
     let deadline = host.uptime().saturating_add(u64::from(seconds));
     let mut quiet = false;
     loop {
+        if interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst)) {
+            return Err(StepError::Interrupted);
+        }
         let look = look(host, until, mark)?;
         let pause = match look {
             Look::Holds if !matches!(until, Until::NoHolders { .. }) || quiet => return Ok(()),

@@ -113,7 +113,12 @@ impl<'a> Boot<'a> {
     /// # Errors
     /// Where anything is missing (with the command that brings it), the guest could not do what it was
     /// told, or it did not end in time; with the end of its console.
-    pub fn run(self) -> Result<Report> {
+    pub fn run(mut self) -> Result<Report> {
+        let patience = self.kernel.patience();
+        self.limit *= patience;
+        for step in &mut self.steps {
+            step.deadline_ms *= u64::from(patience);
+        }
         self.kernel.platform.emulator.ensure()?;
         let disk = self.disk()?;
         let place = paths::cache().join("run");

@@ -1,0 +1,300 @@
+//! This machine, changed by exactly the acts that a plan names.
+//!
+//! Files of the kernel are written by a child, one at a time and with a deadline ([`blocking`]): a
+//! driver may keep a write for ever, and a process that waits in the kernel cannot be ended. What the
+//! child still does after its parent is gone is seen by the next command and waited for.
+
+pub mod blocking;
+mod fence;
+mod files;
+mod limits;
+mod registers;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use peerway_core::address::PciAddress;
+use peerway_core::snapshot::Snapshot;
+use peerway_read::root::{Root, SMALL};
+use peerway_roads::op::{ENVIRONMENT_FILE, Found};
+use peerway_roads::{Op, Plan, RoadId};
+use rustix::io::Errno;
+use rustix::time::ClockId;
+
+use crate::mutator::{Copied, Host, Mutator, WriteError, spell};
+use blocking::{Blocking, Written};
+use files::Files;
+use limits::Limits;
+
+/// What drivers of GPUs take to let a device go, many times over.
+const UNBIND_PATIENCE: Duration = Duration::from_mins(1);
+/// A GPU with its firmware takes tens of seconds to come up.
+const PROBE_PATIENCE: Duration = Duration::from_mins(3);
+/// Everything else is a matter of moments, unless the device's lock is held.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a live host needs others for: looking at it all, which stands behind walls of its own, and
+/// copying between its devices.
+pub trait Eyes: std::fmt::Debug {
+    /// A fresh look at everything.
+    fn snapshot(&self) -> Result<Snapshot, String>;
+    /// A root for single files.
+    fn root(&self) -> Result<Root, String>;
+    /// Whether [`Eyes::copy`] has what it needs; if not, what is missing.
+    fn can_copy(&self) -> Result<(), String>;
+    /// Copies from one device into the memory of another, and says what came of it.
+    fn copy(&self, from: PciAddress, to: PciAddress) -> Result<Copied, String>;
+}
+
+/// This machine.
+#[derive(Debug)]
+pub struct LiveHost {
+    eyes: Box<dyn Eyes>,
+    files: Files,
+    blocking: Blocking,
+    limits: Limits,
+}
+
+impl LiveHost {
+    /// The machine whose `/` is there, with the directory that keeps its journal, and the program
+    /// that [`blocking::child`] runs in.
+    pub fn new(
+        eyes: Box<dyn Eyes>,
+        root: &std::path::Path,
+        state: PathBuf,
+        program: PathBuf,
+    ) -> Result<Self, WriteError> {
+        let files = Files::open(root).map_err(|errno| WriteError::Refused {
+            act: format!("opening {}", root.display()),
+            errno,
+        })?;
+        Ok(Self { eyes, files, blocking: Blocking::new(state, program), limits: Limits::default() })
+    }
+
+    fn unreadable(act: &Op, why: String) -> WriteError {
+        WriteError::Unreadable { act: spell(act), why }
+    }
+
+    /// Writes a word to a file of the kernel, in a child.
+    fn write(&self, act: &Op, path: &str, word: &str, limit: Duration) -> Result<(), WriteError> {
+        let refused = |errno| WriteError::Refused { act: spell(act), errno };
+        let file = self.files.of_kernel(path).map_err(refused)?;
+        match self.blocking.write(file, word, &spell(act), limit) {
+            Ok(Written::Done) => Ok(()),
+            Ok(Written::Refused(errno)) => Err(refused(errno)),
+            Ok(Written::Hangs) => Err(WriteError::Hangs { act: spell(act) }),
+            Err(why) => Err(WriteError::NotOffered { act: spell(act), why }),
+        }
+    }
+
+    /// The directory of the group that a device is in now: numbers change, members tell.
+    fn group(&self, act: &Op, member: PciAddress) -> Result<u32, WriteError> {
+        let root = Host::root(self)?;
+        let link = root
+            .link(&format!("/sys/bus/pci/devices/{member}/iommu_group"))
+            .map_err(|error| Self::unreadable(act, error.to_string()))?;
+        let number = link.rsplit('/').next().and_then(|name| name.parse().ok());
+        number.ok_or_else(|| Self::unreadable(act, format!("{member} is in {link:?}")))
+    }
+
+    /// Only where the group still has the members that the plan saw: a group that another function
+    /// joined is not the one that was asked about.
+    fn write_type(&self, act: &Op, member: PciAddress, to: &str) -> Result<(), WriteError> {
+        let group = self.group(act, member)?;
+        let directory = format!("/sys/kernel/iommu_groups/{group}");
+        let mut members = Host::root(self)?
+            .list(&format!("{directory}/devices"))
+            .map_err(|error| Self::unreadable(act, error.to_string()))?;
+        members.sort();
+        self.limits
+            .group(member, &members)
+            .map_err(|why| WriteError::NotOffered { act: spell(act), why })?;
+        self.write(act, &format!("{directory}/type"), to, PATIENCE)
+    }
+}
+
+impl Mutator for LiveHost {
+    fn current(&self, act: &Op) -> Result<Found, WriteError> {
+        let root = Host::root(self)?;
+        let text = |path: &str| {
+            root.text(path, SMALL).map_err(|error| Self::unreadable(act, error.to_string()))
+        };
+        let yes = |is: bool, word: &str| {
+            if is { Found::Value(word.to_owned()) } else { Found::Nothing }
+        };
+        Ok(match act {
+            Op::WriteEnvironment { .. } | Op::RemoveEnvironment => {
+                match self.files.whole(ENVIRONMENT_FILE) {
+                    Ok(bytes) => Found::Value(String::from_utf8_lossy(&bytes).into_owned()),
+                    Err(Errno::NOENT) => Found::Nothing,
+                    Err(errno) => return Err(WriteError::Refused { act: spell(act), errno }),
+                }
+            }
+            Op::Fence { node, .. } | Op::Unfence { node } => match fence::mode(&self.files, node) {
+                Ok(mode) => Found::Value(mode.to_string()),
+                Err(Errno::NOENT) => Found::Nothing,
+                Err(errno) => return Err(WriteError::Refused { act: spell(act), errno }),
+            },
+            Op::SetOverride { device, .. } | Op::ClearOverride { device } => {
+                match text(&format!("/sys/bus/pci/devices/{device}/driver_override"))?.as_str() {
+                    "(null)" | "" => Found::Nothing,
+                    driver => Found::Value(driver.to_owned()),
+                }
+            }
+            Op::Unbind { device, .. } | Op::Probe { device, .. } => {
+                let directory = format!("/sys/bus/pci/devices/{device}");
+                // A device that is gone is not one without a driver.
+                text(&format!("{directory}/vendor"))?;
+                match root.link(&format!("{directory}/driver")) {
+                    Ok(link) => {
+                        Found::Value(link.rsplit('/').next().unwrap_or_default().to_owned())
+                    }
+                    Err(error) if error.is_absent() => Found::Nothing,
+                    Err(error) => return Err(Self::unreadable(act, error.to_string())),
+                }
+            }
+            Op::WriteGroupType { member, .. } => {
+                let group = self.group(act, *member)?;
+                Found::Value(text(&format!("/sys/kernel/iommu_groups/{group}/type"))?)
+            }
+            Op::WriteAcs { port, .. } => {
+                let (_, control) = registers::acs(&self.files, *port)
+                    .map_err(|errno| WriteError::Refused { act: spell(act), errno })?;
+                Found::Value(control.to_string())
+            }
+            Op::LoadModule { module } | Op::UnloadModule { module } => {
+                yes(root.list(&format!("/sys/module/{module}")).is_ok(), "loaded")
+            }
+            Op::Wait { .. } | Op::Nothing => Found::Nothing,
+            other => {
+                let why = "it cannot be read on a running host yet".to_owned();
+                return Err(WriteError::NotOffered { act: spell(other), why });
+            }
+        })
+    }
+
+    fn perform(&mut self, act: &Op) -> Result<(), WriteError> {
+        self.limits.allows(act).map_err(|why| WriteError::NotOffered { act: spell(act), why })?;
+        let refused = |errno| WriteError::Refused { act: spell(act), errno };
+        let file =
+            |device: &PciAddress, name: &str| format!("/sys/bus/pci/devices/{device}/{name}");
+        match act {
+            Op::WriteEnvironment { content, .. } => {
+                self.files.replace(ENVIRONMENT_FILE, content.as_bytes()).map_err(refused)
+            }
+            Op::RemoveEnvironment => self.files.remove(ENVIRONMENT_FILE).map_err(refused),
+            Op::Fence { node, mode } => fence::set(&self.files, node, *mode)
+                .map_err(|why| WriteError::NotOffered { act: spell(act), why }),
+            Op::SetOverride { device, driver } => {
+                self.write(act, &file(device, "driver_override"), driver, PATIENCE)
+            }
+            Op::ClearOverride { device } => {
+                self.write(act, &file(device, "driver_override"), "\n", PATIENCE)
+            }
+            Op::Unbind { device, driver } => {
+                let path = format!("/sys/bus/pci/drivers/{driver}/unbind");
+                self.write(act, &path, &device.to_string(), UNBIND_PATIENCE)
+            }
+            Op::Probe { device, .. } => {
+                let path = "/sys/bus/pci/drivers_probe";
+                self.write(act, path, &device.to_string(), PROBE_PATIENCE)
+            }
+            Op::WriteGroupType { member, to, .. } => self.write_type(act, *member, to),
+            Op::WriteAcs { port, mask, bits } => {
+                registers::write_acs(&self.files, *port, *mask, *bits).map_err(refused)
+            }
+            Op::Wait { .. } | Op::Nothing => Ok(()),
+            other => {
+                let why = "it is not done on a running host yet".to_owned();
+                Err(WriteError::NotOffered { act: spell(other), why })
+            }
+        }
+    }
+
+    fn is_stuck(&self, device: PciAddress) -> bool {
+        self.blocking.under_way().is_some_and(|what| what.contains(&device.to_string()))
+    }
+
+    fn under_way(&self) -> Option<String> {
+        self.blocking.under_way()
+    }
+}
+
+impl Host for LiveHost {
+    fn root(&self) -> Result<Root, WriteError> {
+        self.eyes.root().map_err(|why| WriteError::Unreadable { act: "opening /".to_owned(), why })
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, WriteError> {
+        let act = "looking at the host".to_owned();
+        self.eyes.snapshot().map_err(|why| WriteError::Unreadable { act, why })
+    }
+
+    fn uptime(&self) -> u64 {
+        u64::try_from(rustix::time::clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
+    }
+
+    fn wall(&self) -> String {
+        jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    fn pause(&mut self, seconds: u64) {
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
+
+    fn limit_to(&mut self, plan: &Plan) {
+        self.limits = Limits::of(plan);
+    }
+
+    fn refuses(&self, plan: &Plan) -> Option<String> {
+        match plan.road {
+            RoadId::IdentityGroups | RoadId::AcsDirect | RoadId::LiveWithout => {}
+            other => {
+                return Some(format!(
+                    "{other} is not applied on a running host yet: it was proved on simulated \
+                     hosts only"
+                ));
+            }
+        }
+        let undone = plan.steps.iter().find_map(|step| match &step.act {
+            Op::Stop { service } | Op::Start { service } | Op::Restart { service } => Some(format!(
+                "step {} stops or starts {service}, which is not done on a running host yet: stop \
+                 it yourself, and make the plan with --stop operator",
+                step.number
+            )),
+            Op::Persistence { device, .. } | Op::RestorePersistence { device } => Some(format!(
+                "step {} switches the persistence of {device}, which was not tried on a real \
+                 driver yet",
+                step.number
+            )),
+            Op::LoadModule { .. } | Op::UnloadModule { .. } | Op::Map(_) | Op::Unmap(_) => {
+                Some(format!("step {} needs the peer-map module", step.number))
+            }
+            _ => None,
+        });
+        if undone.is_some() {
+            return undone;
+        }
+        // A change whose effect nobody can prove is not begun.
+        let copies = plan.canary.is_some().then(|| self.eyes.can_copy());
+        copies.and_then(Result::err)
+    }
+
+    fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {
+        let copy = |(from, to): &(PciAddress, PciAddress)| {
+            let act = format!("a copy from {from} to {to}");
+            self.eyes.copy(*from, *to).map_err(|why| WriteError::Unreadable { act, why })
+        };
+        // The first one that is lost says enough; each further one would put more data at risk.
+        let mut all = Vec::new();
+        for pair in pairs {
+            let copied = copy(pair)?;
+            let intact = copied.intact;
+            all.push(copied);
+            if !intact {
+                break;
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,65 @@
+//! What may be changed at all: what the plan of the open transaction names, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerway_core::address::PciAddress;
+use peerway_roads::{Op, Plan};
+
+/// The reach of one plan; empty where there is none.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    functions: BTreeSet<PciAddress>,
+    nodes: BTreeSet<String>,
+    /// Members of the group of each function whose type the plan changes, as the plan saw them.
+    groups: BTreeMap<PciAddress, Vec<String>>,
+}
+
+impl Limits {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let mut limits = Self::default();
+        for step in &plan.steps {
+            limits.functions.extend(step.act.touches());
+            match &step.act {
+                Op::Fence { node, .. } | Op::Unfence { node } => {
+                    limits.nodes.insert(node.clone());
+                }
+                Op::WriteGroupType { group, member, .. } => {
+                    let source = format!("/sys/kernel/iommu_groups/{group}/devices");
+                    let members = plan.fingerprint.get(&source).map(String::as_str);
+                    let mut members: Vec<String> =
+                        members.unwrap_or_default().split(' ').map(str::to_owned).collect();
+                    members.sort();
+                    limits.groups.insert(*member, members);
+                }
+                _ => {}
+            }
+        }
+        limits
+    }
+
+    /// Says why an act is none of the plan's.
+    pub(super) fn allows(&self, act: &Op) -> Result<(), String> {
+        if let Some(address) = act.touches().iter().find(|one| !self.functions.contains(one)) {
+            return Err(format!("no step of the plan names {address}"));
+        }
+        match act {
+            Op::Fence { node, .. } | Op::Unfence { node } if !self.nodes.contains(node) => {
+                Err(format!("no step of the plan names {node}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says why a group is not the one that the plan saw.
+    pub(super) fn group(&self, member: PciAddress, members: &[String]) -> Result<(), String> {
+        match self.groups.get(&member) {
+            Some(planned) if planned == members => Ok(()),
+            Some(planned) => Err(format!(
+                "the group of {member} has the members {}, and the plan saw {}",
+                members.join(" "),
+                planned.join(" ")
+            )),
+            None => Err(format!("no step of the plan changes the group of {member}")),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a plan may touch, asked once more of the host itself: a plan file is somebody's word, and its
+//! digest says that it is whole, not that it is right.
+
+use std::collections::BTreeSet;
+
+use peerway_core::address::PciAddress;
+use peerway_core::snapshot::Snapshot;
+use peerway_core::snapshot::iommu::Group;
+use peerway_roads::{Op, Plan};
+use thiserror::Error;
+
+/// A step that would touch what is not the goal's.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("step {step} of the plan would touch {what}, {why}; nothing was done")]
+pub struct Outside {
+    /// Number of the step.
+    pub step: u32,
+    /// What.
+    pub what: String,
+    /// Whose it is, or why nobody knows.
+    pub why: String,
+}
+
+/// Refuses a plan of which any step, or its inverse, reaches beyond the goal: to a function outside
+/// of the goal's groups, to one that VFIO or another tenant has, to a group with such a member. The
+/// kernel protects less: from 6.4 on it changes the type of an idle VFIO group for anybody who asks.
+pub fn check(plan: &Plan, snapshot: &Snapshot) -> Result<(), Outside> {
+    let goal: BTreeSet<PciAddress> = plan.goal.devices.iter().copied().collect();
+    let mut allowed = goal.clone();
+    for address in &goal {
+        let Some(device) = snapshot.device(*address) else { continue };
+        allowed.extend(snapshot.group_of(device).into_iter().flat_map(|group| &group.devices));
+        allowed.extend(snapshot.peer_memory(device).map(|(function, _)| function.address));
+    }
+    let protected: BTreeSet<PciAddress> =
+        plan.protects.iter().flat_map(|one| one.devices.iter().copied()).collect();
+    let whose = |address: PciAddress| {
+        if protected.contains(&address) {
+            return Some("which is protected".to_owned());
+        }
+        if !allowed.contains(&address) {
+            return Some("which is none of the goal's".to_owned());
+        }
+        foreign(plan, snapshot, address)
+    };
+    for step in &plan.steps {
+        let outside = |what: String, why: String| Err(Outside { step: step.number, what, why });
+        for act in [Some(&step.act), step.inverse.as_ref()].into_iter().flatten() {
+            // A port is nobody's device; whose the devices below it are says the plan's fingerprint.
+            if let Op::WriteAcs { port, .. } = act {
+                if let Some(why) = no_port_of(&goal, snapshot, *port) {
+                    return outside(port.to_string(), why);
+                }
+                continue;
+            }
+            for address in act.touches() {
+                if let Some(why) = whose(address) {
+                    return outside(address.to_string(), why);
+                }
+            }
+            if let Op::WriteGroupType { group, member, .. } = act {
+                let Some(here) = group_with(snapshot, *member).filter(|one| one.id == *group)
+                else {
+                    return outside(format!("group {group}"), format!("which has no {member}"));
+                };
+                for address in &here.devices {
+                    if let Some(why) = whose(*address) {
+                        return outside(format!("group {group} with {address}"), why);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn group_with(snapshot: &Snapshot, member: PciAddress) -> Option<&Group> {
+    snapshot.groups.iter().find(|group| group.devices.contains(&member))
+}
+
+/// Why a function of the goal's groups is somebody else's all the same.
+fn foreign(plan: &Plan, snapshot: &Snapshot, address: PciAddress) -> Option<String> {
+    let Some(device) = snapshot.device(address) else {
+        return Some("which is not listed".to_owned());
+    };
+    if device.is_bridge() {
+        return None;
+    }
+    if device.is_vfio() {
+        return Some(format!("which is bound to {}", device.driver));
+    }
+    if let Some(why) = device.driver.unreadable() {
+        return Some(format!("whose driver could not be read ({why})"));
+    }
+    let others = snapshot.claims_on(address).map(|claim| &claim.tenant);
+    let other = others.into_iter().find(|tenant| Some(*tenant) != plan.goal.tenant.as_ref());
+    other.map(|tenant| format!("which {tenant} claims"))
+}
+
+/// Why a port is not one above the goal's devices, or one below which others are.
+fn no_port_of(
+    goal: &BTreeSet<PciAddress>,
+    snapshot: &Snapshot,
+    port: PciAddress,
+) -> Option<String> {
+    let below: Vec<_> =
+        snapshot.devices.iter().filter(|device| device.ancestors.contains(&port)).collect();
+    if !below.iter().any(|device| goal.contains(&device.address)) {
+        return Some("below which there is no device of the goal".to_owned());
+    }
+    below
+        .iter()
+        .find(|device| device.is_vfio())
+        .map(|device| format!("below which {} is bound to {}", device.address, device.driver))
+}
