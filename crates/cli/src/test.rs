@@ -3,10 +3,11 @@
 mod look;
 mod page;
 mod verdict;
+mod view;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,9 @@ use peerway_cli_read::{Exit, Global};
 use peerway_core::document::{Document, Head};
 use peerway_gpu::{
     AllReduceResult, ChildNote, Claim, Depth, GpuSeen, HostRates, Launch, Measurement, Mode,
-    PairResult, Precondition, Progress, SelfCheck, Settings, TogetherResult, measure,
+    PairResult, Precondition, Progress, SelfCheck, Settings, TogetherResult, View, measure,
 };
+use peerway_read::root::Root;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -50,6 +52,10 @@ pub(crate) struct TestArgs {
     /// libnccl to load instead of the system's libnccl.so.2
     #[arg(long, value_name = "PATH")]
     nccl: Option<PathBuf>,
+    /// Measure in the view of a container or process: lxc:ID or pid:N, where libcuda is only in
+    /// there
+    #[arg(long = "in", value_name = "WHERE")]
+    within: Option<view::Wanted>,
     /// The same transfers within each GPU, too
     #[arg(long)]
     loopback: bool,
@@ -111,7 +117,8 @@ struct Test {
 
 impl Test {
     /// Field by field: `host` is a name in the head of every document.
-    fn new(depth: Depth, notes: Vec<String>, measured: Measurement) -> Self {
+    fn new(depth: Depth, mut notes: Vec<String>, measured: Measurement) -> Self {
+        notes.extend(measured.notes);
         Self {
             depth,
             notes,
@@ -133,7 +140,11 @@ impl Test {
 
 /// Runs a process that opens a GPU, if that is what this one was started for.
 pub(crate) fn dispatch(arguments: &[OsString]) -> Option<ExitCode> {
-    (arguments == [CHILD]).then(peerway_gpu::child_main)
+    match arguments.split_first() {
+        Some((word, [])) if word == CHILD => Some(peerway_gpu::child_main()),
+        Some((word, rest)) if word == view::ENTER => Some(peerway_gpu::enter_main(rest)),
+        _ => None,
+    }
 }
 
 /// The JSON Schema of the document.
@@ -165,10 +176,16 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
         Look::default()
     });
     notes.extend(look.holder_gaps());
-    let settings = match settings(program, arguments, &look) {
+    let mut settings = match settings(program, arguments, &look) {
         Ok(settings) => settings,
         Err(why) => return usage(&why),
     };
+    if let Some(wanted) = &arguments.within {
+        match view(wanted) {
+            Ok(view) => settings.view = Some(view),
+            Err(why) => return undecided(&why),
+        }
+    }
     let progress = Shown::new();
     let measured = measure(&settings, &mut |step| progress.show(step));
     progress.clear();
@@ -183,6 +200,12 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
         Ok(text) => print(&text, exit),
         Err(error) => internal(&format!("cannot render the document: {error}")),
     }
+}
+
+/// The process whose view is wanted, as this host shows it.
+fn view(wanted: &view::Wanted) -> Result<View, String> {
+    let root = Root::open(Path::new("/")).map_err(|error| error.to_string())?;
+    wanted.resolve(&root).map_err(|why| format!("cannot measure in {wanted}: {why}"))
 }
 
 fn document(test: Test) -> Document<Test> {
@@ -201,13 +224,18 @@ fn settings(program: PathBuf, arguments: &TestArgs, look: &Look) -> Result<Setti
         arguments: vec![CHILD.to_owned()],
         environment: Vec::new(),
         unset: Vec::new(),
+        clean: false,
     });
     settings.cuda.clone_from(&arguments.cuda);
     settings.nccl.clone_from(&arguments.nccl);
     settings.loopback = arguments.loopback;
     settings.child_limit = Duration::from_secs(arguments.child_limit);
     settings.allow_in_use = arguments.allow_in_use;
+    // In a container's view only its own GPUs matter.
+    let tenant = arguments.within.as_ref().and_then(view::Wanted::tenant);
+    let own = look.gpus_of(tenant.as_deref());
     settings.in_use = look.in_use();
+    settings.in_use.retain(|used| own.contains(&used.gpu));
     settings.line_rates = look.line_rates();
     settings.depth = match arguments.depth {
         Thoroughness::Quick => Depth::Quick,
@@ -241,7 +269,7 @@ fn settings(program: PathBuf, arguments: &TestArgs, look: &Look) -> Result<Setti
         settings.gpus = vec![from, to];
     } else if !settings.in_use.is_empty() && !settings.allow_in_use {
         // Named one by one, so that those in use are not even opened.
-        settings.gpus = look.gpus();
+        settings.gpus = own;
     }
     Ok(settings)
 }
@@ -284,6 +312,11 @@ fn print(text: &str, exit: Exit) -> Exit {
 fn usage(why: &str) -> Exit {
     complain(&format!("peerway: {why}\n"));
     Exit::Usage
+}
+
+fn undecided(why: &str) -> Exit {
+    complain(&format!("peerway: {why}\n"));
+    Exit::Undecided
 }
 
 fn internal(why: &str) -> Exit {

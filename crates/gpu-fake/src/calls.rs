@@ -49,7 +49,7 @@ fn within(name: &str, act: impl FnOnce(&'static Machine, usize) -> Result<(), i3
     })
 }
 
-fn current() -> Result<usize, i32> {
+pub(crate) fn current() -> Result<usize, i32> {
     CURRENT.get().ok_or(code::INVALID_CONTEXT)
 }
 

@@ -16,4 +16,4 @@ mod nccl;
 mod queue;
 mod script;
 
-pub use script::{Engine, Fault, Kind, Script, VARIABLE};
+pub use script::{Engine, FILE, Fault, Kind, Script, VARIABLE};

@@ -193,7 +193,18 @@ impl Machine {
 
     /// As [`Self::load`], by whoever has mapped the memory for itself.
     pub(crate) fn load_peer(&self, from: usize, address: u64, data: &mut [u8]) -> Result<(), i32> {
-        let place = Place { allowed: true, ..self.place(from, address)? };
+        let place = self.place(from, address)?;
+        self.load_mapped(from, (place.gpu, place.at), data)
+    }
+
+    /// The same by where the memory is: another process's.
+    pub(crate) fn load_mapped(
+        &self,
+        from: usize,
+        (gpu, at): (usize, u64),
+        data: &mut [u8],
+    ) -> Result<(), i32> {
+        let place = Place { gpu, at, left: wide(data.len()), allowed: true };
         match self.admit(from, place, Engine::Sm)? {
             None => self.memory_of(place.gpu)?.read(place.at, data),
             Some(kind) => {

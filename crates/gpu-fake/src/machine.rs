@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::link::Links;
 use crate::memory::Memory;
-use crate::script::{Script, VARIABLE};
+use crate::script::{FILE, Script, VARIABLE};
 
 /// Codes of `cuda.h` that the stand-in gives by itself.
 pub(crate) mod code {
@@ -85,16 +85,35 @@ pub(crate) struct Machine {
 }
 
 /// The one machine of this process.
+#[expect(clippy::disallowed_methods, reason = "a library for tests, in a container of a test")]
 pub(crate) fn machine() -> &'static Machine {
     static MACHINE: OnceLock<Machine> = OnceLock::new();
     MACHINE.get_or_init(|| {
-        let text = std::env::var_os(VARIABLE).unwrap_or_default();
-        let text = text.to_string_lossy();
+        let text = match std::env::var_os(VARIABLE) {
+            Some(text) => text.to_string_lossy().into_owned(),
+            None => std::fs::read_to_string(FILE).unwrap_or_default(),
+        };
         let script = Script::parse(&text);
         // A wrong script must not look like an honest machine.
         assert!(script.is_ok(), "{VARIABLE}: {script:?}");
-        Machine::new(script.unwrap_or_default())
+        let script = script.unwrap_or_default();
+        if let Some(path) = &script.witness {
+            testify(path);
+        }
+        Machine::new(script)
     })
+}
+
+/// Writes what the kernel says of this process, and its environment.
+#[expect(clippy::disallowed_methods, reason = "a library for tests, in a container of a test")]
+fn testify(path: &str) {
+    let file = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
+    let status = file("/proc/self/status") + &file("/proc/self/cgroup");
+    let environment: String = std::env::vars_os()
+        .map(|(name, value)| format!("{}={}\n", name.display(), value.display()))
+        .collect();
+    let written = std::fs::write(path, status + &environment);
+    assert!(written.is_ok(), "{path}: {written:?}");
 }
 
 impl Machine {

@@ -1,4 +1,7 @@
-//! The part of NCCL that is used: communicators of one process and all-reduce over 32-bit integers.
+//! The part of NCCL that is used: communicators of one process or several, and all-reduce over
+//! 32-bit integers.
+
+mod spread;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,23 +12,27 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use crate::calls::queue;
 use crate::machine::{Machine, lock, machine};
 use crate::script::{Engine, Kind};
+use spread::Spread;
 
 /// Result codes of `nccl.h`.
 const CUDA_ERROR: c_int = 1;
 const INVALID: c_int = 4;
 
 /// A rank behind a communicator handle.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Rank {
     gpu: usize,
     size: usize,
+    /// Where the other ranks are, if they are in other processes.
+    spread: Option<Arc<Spread>>,
 }
 
 static RANKS: Mutex<BTreeMap<usize, Rank>> = Mutex::new(BTreeMap::new());
 
 /// One rank's part of a collective.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Part {
+    spread: Option<Arc<Spread>>,
     gpu: usize,
     size: usize,
     send: u64,
@@ -88,16 +95,30 @@ extern "C" fn ncclCommInitAll(out: *mut *mut c_void, count: c_int, devices: *con
         if p2p() && matches!(kind, Some(Kind::Refuse(_))) {
             return CUDA_ERROR;
         }
-        let via = if p2p() { "P2P/CUMEM" } else { "SHM/direct" };
-        if size > 1 {
-            log(rank, &format!("Channel 00/0 : {rank}[{gpu}] -> {next}[{peer}] via {via}"));
-        }
+        say_channel((rank, *gpu), (next, peer), size, "P2P/CUMEM");
         let number = machine.handle();
-        lock(&RANKS).insert(number, Rank { gpu: *gpu, size });
+        admit(number, Rank { gpu: *gpu, size, spread: None });
         // SAFETY: by the C contract there is room for as many handles.
         unsafe { out.wrapping_add(rank).write(std::ptr::without_provenance_mut(number)) };
     }
     0
+}
+
+fn admit(number: usize, rank: Rank) {
+    lock(&RANKS).insert(number, rank);
+}
+
+/// The line about one connection of the ring.
+fn say_channel(
+    (rank, gpu): (usize, usize),
+    (next, peer): (usize, usize),
+    size: usize,
+    with_p2p: &str,
+) {
+    let via = if p2p() { with_p2p } else { "SHM/direct" };
+    if size > 1 {
+        log(rank, &format!("Channel 00/0 : {rank}[{gpu}] -> {next}[{peer}] via {via}"));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -118,10 +139,11 @@ extern "C" fn ncclAllReduce(
 ) -> c_int {
     const UINT32: c_int = 3;
     const SUM: c_int = 0;
-    let rank = lock(&RANKS).get(&communicator.addr()).copied();
+    let rank = lock(&RANKS).get(&communicator.addr()).cloned();
     let Some(rank) = rank.filter(|_| (kind, operation) == (UINT32, SUM)) else { return INVALID };
     let address = |pointer: usize| u64::try_from(pointer).unwrap_or(0);
     let part = Part {
+        spread: rank.spread.clone(),
         gpu: rank.gpu,
         size: rank.size,
         send: address(send.addr()),
@@ -163,15 +185,21 @@ extern "C" fn ncclGroupEnd() -> c_int {
     let parts: Arc<Vec<Part>> = Arc::new(GROUP.take());
     let meeting = Arc::new(Meeting::default());
     for part in parts.iter() {
-        if part.size != parts.len() {
+        if part.spread.is_none() && part.size != parts.len() {
             return INVALID;
         }
         let Ok(queue) = queue(std::ptr::without_provenance_mut(part.stream)) else {
             return INVALID;
         };
         let (all, meeting, bytes) = (Arc::clone(&parts), Arc::clone(&meeting), part.count * 4);
+        let own = part.clone();
         let pushed = queue.push(Box::new(move |_| {
-            meeting.meet(all.len(), || reduce(machine(), &all))?;
+            match &own.spread {
+                Some(spread) => {
+                    spread.reduce(machine(), (own.send, own.receive), own.count)?;
+                }
+                None => meeting.meet(all.len(), || reduce(machine(), &all))?,
+            }
             let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
             Ok(if p2p() { 10e-6 + bytes / 40e9 } else { 30e-6 + bytes / 20e9 })
         }));

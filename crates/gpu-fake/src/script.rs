@@ -3,6 +3,9 @@
 /// The environment variable with the script: words such as `gpus=3 memory=1g seed=7`.
 pub const VARIABLE: &str = "PEERWAY_FAKE_GPU";
 
+/// Where the script is where no variable gives one: in a container that has a library of its own.
+pub const FILE: &str = "/etc/peerway-fake-gpu";
+
 /// A whole script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
@@ -26,6 +29,8 @@ pub struct Script {
     pub folder: Option<String>,
     /// The check is broken: the comparing kernel finds everything right.
     pub blind: bool,
+    /// File into which each process that loads the library writes who it is.
+    pub witness: Option<String>,
 }
 
 /// A fault of the path between GPUs.
@@ -104,6 +109,7 @@ impl Script {
                 }
                 "folder" => script.folder = Some(value.to_owned()),
                 "blind" => script.blind = true,
+                "witness" => script.witness = Some(value.to_owned()),
                 "hang" => script.hang = Some(value.to_owned()),
                 "error" => script.errors.push(error(value)?),
                 "seed" => {
@@ -191,6 +197,7 @@ impl Default for Script {
             compute_mode: 0,
             folder: None,
             blind: false,
+            witness: None,
         }
     }
 }

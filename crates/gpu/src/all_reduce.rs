@@ -1,5 +1,7 @@
 //! All-reduce through NCCL, checked by value on every rank.
 
+pub(crate) mod processes;
+
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -22,11 +24,13 @@ const FIGURES: usize = 5;
 /// One rank.
 struct Rank<'g> {
     gpu: &'g Gpu,
+    /// Its number among all ranks.
+    number: u64,
     send: Buffer,
     receive: Buffer,
 }
 
-/// Runs all sizes.
+/// Runs all sizes with all ranks in this process.
 pub(crate) fn run(
     driver: &Rc<Driver>,
     library: Option<&Path>,
@@ -37,8 +41,8 @@ pub(crate) fn run(
     let nccl = match Nccl::open(library) {
         Ok(nccl) => nccl,
         Err(error) => {
-            let why = format!("{error}; the all-reduce is left out: install NCCL or name its path");
-            return out.emit(&Event::Unmet(Precondition::host(Unmet::NoNccl, why)));
+            let unmet = Precondition::host(Unmet::NoNccl, missing(&error));
+            return out.emit(&Event::Unmet(unmet));
         }
     };
     let version = nccl.version()?;
@@ -49,35 +53,37 @@ pub(crate) fn run(
         gpus.push(Gpu::open(driver, *address, number)?);
     }
     let mut ranks = Vec::new();
-    for gpu in &gpus {
+    for (number, gpu) in (0..).zip(&gpus) {
         let (send, receive) = (gpu.alloc(largest)?, gpu.alloc(largest)?);
-        ranks.push(Rank { gpu, send, receive });
+        ranks.push(Rank { gpu, number, send, receive });
     }
     out.step(None, "start the communicator".to_owned())?;
     let devices: Vec<i32> = gpus.iter().map(Gpu::device).collect();
     let communicator = nccl.ranks(&devices)?;
+    let bench = Bench {
+        driver,
+        limit: Duration::from_millis(work.step_limit_ms),
+        iterations: work.iterations,
+        ranks: &ranks,
+        size: u64::try_from(ranks.len()).unwrap_or(0),
+        communicator: &communicator,
+    };
     let mut seed = 0;
     for bytes in &work.sizes {
         out.step(None, format!("all-reduce of {bytes} bytes ({:?})", work.arm))?;
-        let mut row = AllReduceResult {
-            gpus: work.gpus.clone(),
-            arm: work.arm,
-            bytes: *bytes,
-            verdict: Verdict::Intact,
-            wrong_elements: 0,
-            seconds: None,
-            algorithm_bytes_per_second: None,
-            bus_bytes_per_second: None,
-            transports: Vec::new(),
-            nccl_version: Some(version),
-            detail: None,
-        };
-        let bench = Bench { driver, work, ranks: &ranks, communicator: &communicator };
-        let outcome = bench.size(*bytes, &mut seed, &mut row);
-        if let Err(error) = &outcome {
-            let hung = matches!(error, GpuError::Hung { .. });
-            row.verdict = if hung { Verdict::Hung } else { Verdict::Refused };
-            row.detail = Some(error.to_string());
+        let mut row = blank(work, *bytes, Some(version));
+        let outcome = bench.size(*bytes, seed);
+        seed += CHECKED;
+        match &outcome {
+            Ok((wrong, seconds)) => {
+                row.wrong_elements = *wrong;
+                finish_row(&mut row, *seconds);
+            }
+            Err(error) => {
+                let hung = matches!(error, GpuError::Hung { .. });
+                row.verdict = if hung { Verdict::Hung } else { Verdict::Refused };
+                row.detail = Some(error.to_string());
+            }
         }
         let stop = row.verdict == Verdict::Damaged;
         out.emit(&Event::AllReduce(row))?;
@@ -89,43 +95,72 @@ pub(crate) fn run(
     communicator.end()
 }
 
+/// Why there is no NCCL, and what to do.
+fn missing(error: &GpuError) -> String {
+    format!("{error}; the all-reduce is left out: install NCCL or name its path")
+}
+
+/// A row about which nothing is known yet.
+fn blank(work: &AllReduceWork, bytes: u64, version: Option<i32>) -> AllReduceResult {
+    AllReduceResult {
+        gpus: work.gpus.clone(),
+        arm: work.arm,
+        processes: if work.apart { u32::try_from(work.gpus.len()).unwrap_or(u32::MAX) } else { 1 },
+        bytes,
+        verdict: Verdict::Intact,
+        wrong_elements: 0,
+        seconds: None,
+        algorithm_bytes_per_second: None,
+        bus_bytes_per_second: None,
+        transports: Vec::new(),
+        nccl_version: version,
+        detail: None,
+    }
+}
+
+/// The verdict on the sums, and the figures where they were right.
+fn finish_row(row: &mut AllReduceResult, seconds: Option<f64>) {
+    if row.wrong_elements > 0 {
+        row.verdict = Verdict::Damaged;
+        row.detail = Some("sums were wrong; larger sizes are left out".to_owned());
+        return;
+    }
+    let Some(seconds) = seconds else { return };
+    let rate = per_second(float(row.bytes), Duration::from_secs_f64(seconds));
+    let ranks = float_of(row.gpus.len());
+    row.seconds = Some(seconds);
+    row.algorithm_bytes_per_second = Some(rate);
+    row.bus_bytes_per_second = Some(rate * 2.0 * (ranks - 1.0) / ranks);
+}
+
+/// The ranks of this process, of `size` in all.
 struct Bench<'a> {
     driver: &'a Driver,
-    work: &'a AllReduceWork,
+    limit: Duration,
+    iterations: u32,
     ranks: &'a [Rank<'a>],
+    size: u64,
     communicator: &'a Ranks<'a>,
 }
 
 impl Bench<'_> {
-    fn limit(&self) -> Duration {
-        Duration::from_millis(self.work.step_limit_ms)
-    }
-
-    /// Checks a size, then times it.
-    fn size(&self, bytes: u64, seed: &mut u64, row: &mut AllReduceResult) -> Result<(), GpuError> {
+    /// Checks a size with the values of `seed` and the following, then times it where it was
+    /// right: wrong elements on these ranks, and the median time.
+    fn size(&self, bytes: u64, seed: u64) -> Result<(u64, Option<f64>), GpuError> {
         let count = bytes / 4;
+        let mut wrong = 0;
         for round in 0..CHECKED {
-            *seed += 1;
             // Both forms: engines use the one in place, and the other leaves its input alone.
             let in_place = round % 2 == 1;
-            row.wrong_elements += self.checked(count, *seed, in_place)?;
+            wrong += self.checked(count, seed + round, in_place)?;
         }
-        if row.wrong_elements > 0 {
-            row.verdict = Verdict::Damaged;
-            row.detail = Some("sums were wrong; larger sizes are left out".to_owned());
-            return Ok(());
-        }
+        // Other processes may have seen wrong sums where this one did not: all of them take the
+        // same turns, so that none waits for one that has gone on.
         let mut figures = Vec::new();
         for _ in 0..FIGURES {
             figures.push(self.timed(count)?.as_secs_f64());
         }
-        let seconds = median(figures);
-        let rate = per_second(float(bytes), Duration::from_secs_f64(seconds));
-        let ranks = float_of(self.ranks.len());
-        row.seconds = Some(seconds);
-        row.algorithm_bytes_per_second = Some(rate);
-        row.bus_bytes_per_second = Some(rate * 2.0 * (ranks - 1.0) / ranks);
-        Ok(())
+        Ok((wrong, (wrong == 0).then(|| median(figures))))
     }
 
     fn run(&self, count: u64, in_place: bool) -> Result<(), GpuError> {
@@ -147,10 +182,10 @@ impl Bench<'_> {
         let start = Instant::now();
         while !all_idle(&streams)? {
             self.communicator.background()?;
-            if start.elapsed() > self.limit() {
+            if start.elapsed() > self.limit {
                 self.driver.give_up();
                 let what = "the all-reduce".to_owned();
-                return Err(GpuError::Hung { what, limit: self.limit() });
+                return Err(GpuError::Hung { what, limit: self.limit });
             }
             std::thread::yield_now();
         }
@@ -159,22 +194,21 @@ impl Bench<'_> {
 
     /// One all-reduce of fresh values; how many elements are wrong over all ranks.
     fn checked(&self, count: u64, seed: u64, in_place: bool) -> Result<u64, GpuError> {
-        for (number, rank) in (0..).zip(self.ranks) {
+        for rank in self.ranks {
             let poison = rank.receive.bytes();
             rank.gpu.enter()?;
             self.driver.fill_bytes(rank.receive.pointer(), 0xa5, poison, rank.gpu.stream())?;
             let input = if in_place { &rank.receive } else { &rank.send };
-            rank.gpu.sum_fill(input.pointer(), count, number, seed)?;
+            rank.gpu.sum_fill(input.pointer(), count, rank.number, seed)?;
         }
         self.finish()?;
         self.run(count, in_place)?;
         self.finish()?;
         let mut wrong = 0;
         for rank in self.ranks {
-            let ranks = u64::try_from(self.ranks.len()).unwrap_or(0);
             rank.gpu.clear_report()?;
-            rank.gpu.sum_verify(rank.receive.pointer(), count, ranks, seed)?;
-            rank.gpu.finish(self.limit(), "the check of the sums")?;
+            rank.gpu.sum_verify(rank.receive.pointer(), count, self.size, seed)?;
+            rank.gpu.finish(self.limit, "the check of the sums")?;
             let [found, ..] = rank.gpu.read_report()?;
             wrong += found;
         }
@@ -190,7 +224,7 @@ impl Bench<'_> {
             start.record(rank.gpu.stream())?;
             marks.push((rank.gpu, start, end));
         }
-        for _ in 0..self.work.iterations {
+        for _ in 0..self.iterations {
             self.run(count, false)?;
         }
         for (gpu, _, end) in &marks {
@@ -203,6 +237,6 @@ impl Bench<'_> {
             gpu.enter()?;
             longest = longest.max(end.since(start)?);
         }
-        Ok(longest / self.work.iterations.max(1))
+        Ok(longest / self.iterations.max(1))
     }
 }

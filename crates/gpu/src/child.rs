@@ -56,6 +56,14 @@ pub(crate) fn run(
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<(), GpuError> {
+    if let Work::AllReduce(work) = &request.work
+        && work.apart
+    {
+        // The ranks open GPUs, this process none.
+        let mut out = Reporter::new(out);
+        let done = all_reduce::processes::lead(request, work, &mut out);
+        return finish(done, &mut out);
+    }
     let driver = match Driver::open(request.cuda.as_deref()) {
         Ok(driver) => Rc::new(driver),
         Err(error) => {
@@ -67,6 +75,10 @@ pub(crate) fn run(
     };
     if let Work::Partner { gpu, number } = request.work {
         return partner::serve(&driver, (gpu, number), input, out);
+    }
+    if let Work::Rank(work) = &request.work {
+        let nccl = request.nccl.as_deref();
+        return all_reduce::processes::serve(&driver, nccl, work, input, out);
     }
     let mut out = Reporter::new(out);
     let done = match &request.work {
@@ -81,8 +93,13 @@ pub(crate) fn run(
             speed::host(&driver, *gpu, *bytes, Duration::from_millis(*limit_ms), &mut out)
         }
         Work::AllReduce(work) => all_reduce::run(&driver, request.nccl.as_deref(), work, &mut out),
-        Work::Partner { .. } => Ok(()),
+        Work::Partner { .. } | Work::Rank(_) => Ok(()),
     };
+    finish(done, &mut out)
+}
+
+/// The last word about the work.
+fn finish(done: Result<(), GpuError>, out: &mut Reporter<'_>) -> Result<(), GpuError> {
     match &done {
         Ok(()) => out.emit(&Event::End)?,
         Err(error) => out.emit(&failed(error))?,

@@ -10,6 +10,7 @@ mod check;
 mod child;
 #[expect(unsafe_code, reason = "the table of the CUDA library's functions")]
 mod driver;
+mod enter;
 mod gpu;
 mod inventory;
 mod kernels;
@@ -26,6 +27,7 @@ mod protocol;
 mod report;
 mod result;
 mod self_check;
+mod sibling;
 mod speed;
 mod status;
 mod tag;
@@ -34,6 +36,7 @@ mod transfer;
 mod verdict;
 
 pub use child::main as child_main;
+pub use enter::{View, main as enter_main};
 pub use measure::{InUse, LineRate, Progress, Settings, measure};
 pub use parent::{ChildEnd, Launch, Limits, run_child};
 pub use plan::Depth;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use peerway_core::address::PciAddress;
 
+use crate::enter::View;
 use crate::parent::Launch;
 use crate::plan::{Depth, arena_bytes};
 use crate::precondition::{Precondition, Unmet};
@@ -24,6 +25,8 @@ use crate::result::{Engine, Measurement, Mode, PairResult, Verdict};
 pub struct Settings {
     /// How children are started.
     pub launch: Launch,
+    /// Whose view they have, if not this process's own.
+    pub view: Option<View>,
     /// Path of libcuda; the loader's search for `libcuda.so.1` where none is named.
     pub cuda: Option<PathBuf>,
     /// Path of libnccl; the loader's search for `libnccl.so.2` where none is named.
@@ -62,6 +65,8 @@ pub struct Settings {
     pub speed_bytes: u64,
     /// Bytes of all-reduces; none leaves them out.
     pub all_reduce_sizes: Vec<u64>,
+    /// All-reduce also with a process for each GPU, as inference engines run it.
+    pub all_reduce_apart: bool,
     /// All-reduces that one figure is taken over.
     pub all_reduce_iterations: u32,
     /// Time for one step on a GPU.
@@ -111,6 +116,7 @@ impl Settings {
     pub fn new(launch: Launch) -> Self {
         Self {
             launch,
+            view: None,
             cuda: None,
             nccl: None,
             gpus: Vec::new(),
@@ -131,6 +137,7 @@ impl Settings {
             speed: true,
             speed_bytes: 512 << 20,
             all_reduce_sizes: all_reduce_sizes(),
+            all_reduce_apart: true,
             all_reduce_iterations: 20,
             step_limit: Duration::from_secs(20),
             child_limit: Duration::from_mins(5),
@@ -228,7 +235,8 @@ impl Ongoing<'_> {
         if let Some(failure) = done.failure
             && !self.result.preconditions.iter().any(Precondition::ends_everything)
         {
-            let unmet = Precondition::host(Unmet::NoDriver, format!("inventory: {failure}"));
+            let kind = if done.hung { Unmet::DriverHung } else { Unmet::NoDriver };
+            let unmet = Precondition::host(kind, format!("inventory: {failure}"));
             self.result.preconditions.push(unmet);
             usable.clear();
         }
@@ -258,6 +266,14 @@ impl Ongoing<'_> {
             }
             match why {
                 None if checked => trusted.push(gpu),
+                why if done.hung => self.result.preconditions.push(Precondition::gpu(
+                    Unmet::DriverHung,
+                    gpu,
+                    format!(
+                        "GPU {gpu} does not answer ({}): look at the kernel log, and reset it",
+                        why.as_deref().unwrap_or("it gave no result")
+                    ),
+                )),
                 why => self.result.preconditions.push(Precondition::gpu(
                     Unmet::CheckBroken,
                     gpu,

@@ -22,6 +22,8 @@ const IN_PROGRESS: c_int = 7;
 
 symbols! { Symbols {
     get_version = "ncclGetVersion" (*mut c_int);
+    get_unique_id = "ncclGetUniqueId" (*mut UniqueId);
+    comm_init_rank = "ncclCommInitRank" (*mut *mut c_void, c_int, UniqueId, c_int);
     comm_init_all = "ncclCommInitAll" (*mut *mut c_void, c_int, *const c_int);
     group_start = "ncclGroupStart" ();
     group_end = "ncclGroupEnd" ();
@@ -31,6 +33,25 @@ symbols! { Symbols {
     get_async_error = "ncclCommGetAsyncError" (*mut c_void, *mut c_int);
     comm_destroy = "ncclCommDestroy" (*mut c_void);
 } }
+
+/// The name of a communicator between processes (`ncclUniqueId`).
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct UniqueId([u8; 128]);
+
+impl serde::Serialize for UniqueId {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for UniqueId {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let bytes = <Vec<u8> as serde::Deserialize>::deserialize(from)?;
+        let wrong = |bytes: Vec<u8>| serde::de::Error::invalid_length(bytes.len(), &"128 bytes");
+        bytes.try_into().map(Self).map_err(wrong)
+    }
+}
 
 /// The loaded library.
 pub(crate) struct Nccl {
@@ -60,6 +81,32 @@ impl Nccl {
         let code = unsafe { (self.symbols.get_version)(&raw mut version) };
         check("ncclGetVersion", code)?;
         Ok(version)
+    }
+
+    /// A name for a communicator between processes.
+    pub(crate) fn unique_id(&self) -> Result<UniqueId, GpuError> {
+        let mut name = UniqueId([0; 128]);
+        // SAFETY: the pointer is to room for a name.
+        let code = unsafe { (self.symbols.get_unique_id)(&raw mut name) };
+        check("ncclGetUniqueId", code)?;
+        Ok(name)
+    }
+
+    /// This process's rank of a communicator between processes, on the current GPU. Can hang where
+    /// P2P does not work, and waits for the other ranks.
+    pub(crate) fn join(
+        &self,
+        name: &UniqueId,
+        size: u16,
+        number: u16,
+    ) -> Result<Ranks<'_>, GpuError> {
+        let mut communicator = ptr::null_mut();
+        let (size, number) = (c_int::from(size), c_int::from(number));
+        // SAFETY: the pointer is to room for a handle, and the name is passed by value.
+        let code =
+            unsafe { (self.symbols.comm_init_rank)(&raw mut communicator, size, *name, number) };
+        check("ncclCommInitRank", code)?;
+        Ok(Ranks { nccl: self, communicators: vec![communicator] })
     }
 
     /// A communicator over devices by their CUDA ordinals. Can hang where P2P does not work.

@@ -9,7 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::status::GpuError;
 
@@ -24,6 +25,8 @@ pub struct Launch {
     pub environment: Vec<(String, String)>,
     /// Variables that the child must not inherit.
     pub unset: Vec<String>,
+    /// Whether the child inherits nothing of the environment: it may be somebody else's program.
+    pub clean: bool,
 }
 
 /// How long a child may take.
@@ -71,6 +74,9 @@ impl ChildEnd {
 /// Lines of standard error that are kept.
 const LOG_LINES: usize = 20_000;
 
+/// Bytes of a line that are taken; no answer comes near, and what a child prints is its word.
+const LONGEST_LINE: usize = 4 << 20;
+
 /// A killed process is gone at once unless the kernel holds it; this is ample.
 const REAP: Duration = Duration::from_secs(5);
 
@@ -91,6 +97,9 @@ pub fn run_child(
     let start = Instant::now();
     #[expect(clippy::disallowed_methods, reason = "GPUs are only opened in children")]
     let mut command = Command::new(&launch.program);
+    if launch.clean {
+        command.env_clear();
+    }
     command
         .args(&launch.arguments)
         .envs(launch.environment.iter().map(|(name, value)| (name, value)))
@@ -102,6 +111,9 @@ pub fn run_child(
     for name in &launch.unset {
         command.env_remove(name);
     }
+    // What the child starts comes to this process when the child is gone, and is waited for.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|errno| GpuError::Pipe(errno.into()))?;
     let mut child = command.spawn().map_err(GpuError::Pipe)?;
     let (lines, received) = channel();
     if let Some(out) = child.stdout.take() {
@@ -136,9 +148,9 @@ fn forward(
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
-            match reader.read_until(b'\n', &mut bytes) {
-                Ok(0) | Err(_) => break,
-                Ok(_) => {
+            match read_line(&mut reader, &mut bytes) {
+                Ok(false) | Err(_) => break,
+                Ok(true) => {
                     let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
                     if to.send(wrap(text)).is_err() {
                         return;
@@ -149,6 +161,24 @@ fn forward(
         // The listener may be gone already.
         drop(to.send(closed));
     });
+}
+
+/// Reads a line, of which no more than [`LONGEST_LINE`] is kept; false at the end.
+fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
+    loop {
+        let available = from.fill_buf()?;
+        if available.is_empty() {
+            return Ok(!line.is_empty());
+        }
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(available.len(), |end| end + 1);
+        let room = LONGEST_LINE.saturating_sub(line.len());
+        line.extend(available.iter().take(taken.min(room)));
+        from.consume(taken);
+        if end.is_some() {
+            return Ok(true);
+        }
+    }
 }
 
 /// Hands lines on until the output closes; false if the time was up.
@@ -202,23 +232,43 @@ fn drain(received: &Receiver<Line>, log: &mut VecDeque<String>) {
 /// The output is closed: the child is about to end. The driver's own exit code may still hang.
 fn settle(child: &mut Child) -> Result<Option<ExitStatus>, GpuError> {
     match reap(&mut || child.try_wait(), REAP)? {
-        // What it started may still be there.
-        Some(status) => {
-            kill_group(child.id());
-            Ok(Some(status))
-        }
+        Some(status) => finish_group(child, status),
         None => kill(child),
     }
 }
 
 fn kill(child: &mut Child) -> Result<Option<ExitStatus>, GpuError> {
     kill_group(child.id());
-    reap(&mut || child.try_wait(), REAP)
+    match reap(&mut || child.try_wait(), REAP)? {
+        Some(status) => finish_group(child, status),
+        None => Ok(None),
+    }
+}
+
+/// Ends what a child that is gone has started; no status while something of it is still there.
+fn finish_group(child: &Child, status: ExitStatus) -> Result<Option<ExitStatus>, GpuError> {
+    kill_group(child.id());
+    let Some(group) = group(child.id()) else { return Ok(Some(status)) };
+    reap(
+        &mut || loop {
+            match rustix::process::waitpgid(group, WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                // Nobody is left to wait for.
+                Err(Errno::CHILD) => return Ok(Some(status)),
+                Ok(None) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        },
+        REAP,
+    )
+}
+
+fn group(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
 fn kill_group(pid: u32) {
-    let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let Some(group) = group {
+    if let Some(group) = group(pid) {
         // No such group: it has ended by itself.
         drop(
             rustix::process::kill_process_group(group, Signal::KILL).map_err(std::io::Error::from),
@@ -254,6 +304,7 @@ mod tests {
             arguments: vec!["-c".to_owned(), script.to_owned()],
             environment: vec![("WORD".to_owned(), "set".to_owned())],
             unset: vec!["HOME".to_owned()],
+            clean: false,
         };
         let limit = Duration::from_millis(millis);
         let mut lines = Vec::new();
@@ -273,6 +324,30 @@ mod tests {
         assert_eq!(end.log, ["trouble"]);
         assert_eq!(end.status.and_then(|status| status.code()), Some(3));
         assert!(!end.timed_out && !end.still_there());
+    }
+
+    #[test]
+    fn a_line_without_end_is_cut() {
+        let mut line = Vec::new();
+        let endless = std::io::repeat(b'x').take(3 * LONGEST_LINE as u64);
+        let mut from = BufReader::new(endless.chain(&b"\nnext\n"[..]));
+        assert!(read_line(&mut from, &mut line).unwrap());
+        assert_eq!(line.len(), LONGEST_LINE);
+        line.clear();
+        assert!(read_line(&mut from, &mut line).unwrap());
+        assert_eq!(line, b"next\n");
+        line.clear();
+        assert!(!read_line(&mut from, &mut line).unwrap());
+    }
+
+    #[test]
+    fn what_a_child_leaves_behind_is_waited_for() {
+        // The second process ends its parent's hold on it, and would outlive it.
+        let (lines, end) = check("(trap '' HUP; sleep 1000) >/dev/null 2>&1 & echo $!", 20_000);
+        assert!(!end.timed_out && !end.still_there(), "{end:?}");
+        let pid = Pid::from_raw(lines[0].parse().unwrap()).unwrap();
+        // Reaped by this process, so nothing of it is left.
+        assert_eq!(rustix::process::test_kill_process(pid), Err(Errno::SRCH));
     }
 
     #[test]

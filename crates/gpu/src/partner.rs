@@ -1,8 +1,7 @@
 //! The second process of an IPC test: the requester. It belongs to the same process group as the
 //! first, so that one kill ends both, and ends itself when its input closes.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{BufRead, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::plan::Mover;
 use crate::protocol::{Request, Work};
 use crate::report::send;
 use crate::result::DamageReport;
+use crate::sibling::{Answers, Sibling, next};
 use crate::status::GpuError;
 use crate::transfer::{Local, Order, ProduceOrder, Requester};
 
@@ -41,9 +41,8 @@ enum Reply {
 
 /// The first process's hold on the second.
 pub(crate) struct Remote {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+    sibling: Sibling,
+    from: Answers,
 }
 
 impl Remote {
@@ -54,19 +53,9 @@ impl Remote {
         handle: IpcHandle,
         own_bytes: u64,
     ) -> Result<Self, GpuError> {
-        let program = std::env::current_exe().map_err(GpuError::Pipe)?;
-        #[expect(clippy::disallowed_methods, reason = "IPC needs a second process")]
-        let mut child = Command::new(program)
-            .args(&request.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(GpuError::Pipe)?;
-        let (to, from) = (child.stdin.take(), child.stdout.take());
-        let from = from.ok_or_else(|| GpuError::Partner("it has no output".to_owned()))?;
-        let mut remote = Self { child, to, from: BufReader::new(from) };
         let work = Work::Partner { gpu: requester, number: REQUESTER };
-        remote.send(&Request { work, ..request.clone() })?;
+        let (sibling, from) = Sibling::start(request, work)?;
+        let mut remote = Self { sibling, from };
         let open = Ask::Open { handle: handle.0.to_vec(), own_bytes };
         match remote.ask(&open)? {
             Reply::Done => Ok(remote),
@@ -74,20 +63,9 @@ impl Remote {
         }
     }
 
-    fn send(&mut self, value: &impl Serialize) -> Result<(), GpuError> {
-        let to = self.to.as_mut().ok_or_else(|| GpuError::Partner("it is gone".to_owned()))?;
-        send(to, value)
-    }
-
     fn ask(&mut self, ask: &Ask) -> Result<Reply, GpuError> {
-        self.send(ask)?;
-        let mut line = String::new();
-        self.from.read_line(&mut line).map_err(GpuError::Pipe)?;
-        if line.is_empty() {
-            let end = self.child.wait().map_err(GpuError::Pipe)?;
-            return Err(GpuError::Partner(format!("it ended: {end}")));
-        }
-        serde_json::from_str(&line).map_err(|error| GpuError::Partner(error.to_string()))
+        self.sibling.tell(ask)?;
+        next(&mut self.from)?.ok_or_else(|| self.sibling.end())
     }
 }
 
@@ -137,15 +115,6 @@ impl Requester for Remote {
     }
 }
 
-impl Drop for Remote {
-    fn drop(&mut self) {
-        // Its input closes, so it unmaps and ends; if the driver holds it, the parent's deadline
-        // ends the whole group.
-        self.to = None;
-        drop(self.child.wait());
-    }
-}
-
 /// The second process: answers until its input closes.
 pub(crate) fn serve(
     driver: &Rc<Driver>,
@@ -157,7 +126,7 @@ pub(crate) fn serve(
         Ok(gpu) => gpu,
         Err(error) => {
             // The question has to be taken before it can be answered.
-            next(input)?;
+            next::<Ask>(input)?;
             return send(out, &failed(driver, &error));
         }
     };
@@ -197,14 +166,6 @@ fn open<'g>(gpu: &'g Gpu, handle: &[u8], own_bytes: u64) -> Result<Local<'g>, Gp
     let base = gpu.driver().ipc_open(IpcHandle(*handle))?;
     let arena = Arena { base, bytes: 0 };
     Ok(Local { gpu, own: gpu.alloc(own_bytes)?, window: arena.base, staged: None })
-}
-
-fn next(input: &mut dyn BufRead) -> Result<Option<Ask>, GpuError> {
-    let mut line = String::new();
-    if input.read_line(&mut line).map_err(GpuError::Pipe)? == 0 {
-        return Ok(None);
-    }
-    serde_json::from_str(&line).map(Some).map_err(|error| GpuError::Request(error.to_string()))
 }
 
 fn failed(driver: &Driver, error: &GpuError) -> Reply {

@@ -47,6 +47,14 @@ pub enum Unmet {
     InUse,
     /// Fewer than two GPUs: there is no pair.
     TooFewGpus,
+    /// Copies between a GPU and host memory failed: their rates are left out.
+    NoHostRates,
+    /// The driver did not answer in its time.
+    DriverHung,
+    /// The view of the container could not be entered.
+    NoView,
+    /// The driver shows only a part of the host's GPUs here (a remark: it may be meant).
+    SomeGpus,
     /// The check did not find damage that was planted: its word counts for nothing.
     CheckBroken,
 }
@@ -64,7 +72,14 @@ impl Precondition {
 
     /// Whether nothing at all can be measured.
     pub fn ends_everything(&self) -> bool {
-        matches!(self.kind, Unmet::NoLibrary | Unmet::NoDevice | Unmet::NoDriver)
+        matches!(
+            self.kind,
+            Unmet::NoLibrary
+                | Unmet::NoDevice
+                | Unmet::NoDriver
+                | Unmet::NoView
+                | Unmet::DriverHung
+        ) && self.gpu.is_none()
     }
 
     /// What an error at the very start (loading, `cuInit`) means.

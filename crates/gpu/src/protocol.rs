@@ -43,6 +43,8 @@ pub(crate) enum Work {
     Host { gpu: PciAddress, bytes: u64, limit_ms: u64 },
     /// All-reduce by NCCL; the arm's settings are in the child's environment.
     AllReduce(AllReduceWork),
+    /// One rank of an all-reduce between processes.
+    Rank(RankWork),
     /// The second process of an IPC test.
     Partner { gpu: PciAddress, number: u16 },
 }
@@ -95,8 +97,23 @@ pub(crate) struct SpeedWork {
 pub(crate) struct AllReduceWork {
     pub(crate) gpus: Vec<PciAddress>,
     pub(crate) arm: Arm,
+    /// A process for each rank, instead of one for all.
+    pub(crate) apart: bool,
     /// Bytes of each rank's buffer, rising.
     pub(crate) sizes: Vec<u64>,
+    pub(crate) iterations: u32,
+    pub(crate) step_limit_ms: u64,
+}
+
+/// One rank of an all-reduce between processes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RankWork {
+    pub(crate) gpu: PciAddress,
+    pub(crate) number: u16,
+    /// How many ranks there are.
+    pub(crate) size: u16,
+    /// Bytes of the largest buffer.
+    pub(crate) largest: u64,
     pub(crate) iterations: u32,
     pub(crate) step_limit_ms: u64,
 }
@@ -119,6 +136,8 @@ pub(crate) enum Event {
     Claim(Claim),
     /// A condition that was not met.
     Unmet(Precondition),
+    /// What to know about the child's view.
+    Note(String),
     /// One cell of a pair is done.
     Cell { engine: Engine, result: OperationResult },
     /// The whole pair was refused before any transfer.

@@ -277,6 +277,8 @@ pub struct AllReduceResult {
     pub gpus: Vec<PciAddress>,
     /// With or without P2P.
     pub arm: Arm,
+    /// Processes that the ranks ran in: one for all, or one each, as inference engines do.
+    pub processes: u32,
     /// Bytes of each rank's buffer.
     pub bytes: u64,
     /// The verdict; the values were checked on every rank.
@@ -359,6 +361,9 @@ pub struct Measurement {
     pub claims: Vec<Claim>,
     /// What kept the measurement, or parts of it, from running.
     pub preconditions: Vec<Precondition>,
+    /// What to know about the view that it was made in.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Ordered pairs with P2P.
     pub pairs: Vec<PairResult>,
     /// The same transfers staged through the host. Damage here is no P2P fault.

@@ -65,6 +65,7 @@ impl Look {
             arguments: ["scan", "--format", "json"].map(str::to_owned).to_vec(),
             environment: Vec::new(),
             unset: Vec::new(),
+            clean: false,
         };
         let mut text = String::new();
         let limits = Limits { total: LIMIT, quiet: LIMIT };
@@ -89,9 +90,19 @@ impl Look {
         self.devices.iter().filter(|device| device.driver.as_deref() == Some("nvidia"))
     }
 
-    /// Addresses of the GPUs that the NVIDIA driver drives.
-    pub(super) fn gpus(&self) -> Vec<PciAddress> {
-        self.driven().map(|device| device.address).collect()
+    /// Addresses of the GPUs that the NVIDIA driver drives; of those, a tenant's, if one is named
+    /// and any is known to be its.
+    pub(super) fn gpus_of(&self, tenant: Option<&str>) -> Vec<PciAddress> {
+        let of = |wanted: &str| -> Vec<PciAddress> {
+            self.driven()
+                .filter(|device| device.claims.iter().any(|claim| claim.tenant == wanted))
+                .map(|device| device.address)
+                .collect()
+        };
+        match tenant.map(of) {
+            Some(own) if !own.is_empty() => own,
+            _ => self.driven().map(|device| device.address).collect(),
+        }
     }
 
     /// GPUs that processes hold.

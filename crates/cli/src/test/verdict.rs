@@ -18,7 +18,9 @@ pub(super) fn exit(measured: &Measurement) -> Exit {
     if above {
         exit = exit.and(Exit::WrongData);
     }
-    if measured.children.iter().any(|child| child.still_there) {
+    // What timed out is noted there, and what the driver did not answer is not met.
+    let unanswered = measured.preconditions.iter().any(|unmet| unmet.kind == Unmet::DriverHung);
+    if unanswered || !measured.children.is_empty() {
         exit = exit.and(Exit::Hung);
     }
     if !decided(measured) {
@@ -41,7 +43,7 @@ fn decided(measured: &Measurement) -> bool {
     let whole = measured
         .preconditions
         .iter()
-        .all(|unmet| matches!(unmet.kind, Unmet::NoNccl | Unmet::VisibleDevices));
+        .all(|unmet| matches!(unmet.kind, Unmet::NoNccl | Unmet::VisibleDevices | Unmet::SomeGpus));
     let mut right = BTreeMap::new();
     for row in &measured.pairs {
         *right.entry((row.from, row.to)).or_insert(false) |= row.verdict == Verdict::Intact;

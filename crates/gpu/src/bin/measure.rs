@@ -21,6 +21,10 @@ fn main() -> ExitCode {
     match command.as_str() {
         // Before anything else: this is the process that loads the driver.
         "child" => peerway_gpu::child_main(),
+        "enter" => {
+            let rest: Vec<_> = rest.iter().map(std::ffi::OsString::from).collect();
+            peerway_gpu::enter_main(&rest)
+        }
         "all" => match settings(rest) {
             Ok(settings) => all(&settings),
             Err(error) => usage(&error),
@@ -71,6 +75,7 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
         arguments: vec!["child".to_owned()],
         environment: Vec::new(),
         unset: Vec::new(),
+        clean: false,
     });
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {

@@ -34,9 +34,14 @@ const WITHOUT_P2P: [(&str, &str); 1] = [("NCCL_P2P_DISABLE", "1")];
 
 impl Ongoing<'_> {
     pub(super) fn all_reduce(&mut self, gpus: &[PciAddress]) {
-        for arm in [Arm::Host, Arm::P2p] {
+        let apart = self.settings.all_reduce_apart && gpus.len() > 1;
+        let mut arms = vec![(Arm::Host, false), (Arm::P2p, false)];
+        if apart {
+            arms.extend([(Arm::Host, true), (Arm::P2p, true)]);
+        }
+        for arm in arms {
             let unsound = self.result.pairs.iter().any(|row| row.verdict != Verdict::Intact);
-            if arm == Arm::P2p && gpus.len() > 1 && unsound {
+            if arm.0 == Arm::P2p && gpus.len() > 1 && unsound {
                 // The pairs have said what there is to say; NCCL would hang or worse.
                 let why = "left out: not every pair was right";
                 self.note_missing(gpus, arm, Verdict::NotRun, why, &BTreeSet::new());
@@ -46,17 +51,18 @@ impl Ongoing<'_> {
         }
     }
 
-    fn arm(&mut self, gpus: &[PciAddress], arm: Arm) {
+    fn arm(&mut self, gpus: &[PciAddress], arm: (Arm, bool)) {
         let step_limit_ms = u64::try_from(self.settings.step_limit.as_millis());
         let work = AllReduceWork {
             gpus: gpus.to_vec(),
-            arm,
+            arm: arm.0,
+            apart: arm.1,
             sizes: self.settings.all_reduce_sizes.clone(),
             iterations: self.settings.all_reduce_iterations,
             step_limit_ms: step_limit_ms.unwrap_or(u64::MAX),
         };
         let mut environment = BOTH.to_vec();
-        match arm {
+        match arm.0 {
             Arm::P2p => environment.extend(WITH_P2P),
             Arm::Host => environment.extend(WITHOUT_P2P),
         }
@@ -92,7 +98,7 @@ impl Ongoing<'_> {
     fn note_missing(
         &mut self,
         gpus: &[PciAddress],
-        arm: Arm,
+        (arm, apart): (Arm, bool),
         verdict: Verdict,
         why: &str,
         done: &BTreeSet<u64>,
@@ -104,6 +110,7 @@ impl Ongoing<'_> {
         self.result.all_reduce.push(AllReduceResult {
             gpus: gpus.to_vec(),
             arm,
+            processes: if apart { u32::try_from(gpus.len()).unwrap_or(u32::MAX) } else { 1 },
             bytes: *bytes,
             verdict,
             wrong_elements: 0,

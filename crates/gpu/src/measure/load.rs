@@ -4,6 +4,7 @@ use peerway_core::address::PciAddress;
 
 use super::Ongoing;
 use super::run::Done;
+use crate::precondition::{Precondition, Unmet};
 use crate::protocol::{Event, Rate, SpeedWork, TogetherWork, Work};
 use crate::result::{Engine, Mode, OperationResult, PairResult, TogetherResult, Verdict};
 
@@ -90,6 +91,11 @@ impl Ongoing<'_> {
                 if let Event::Host(rates) = event {
                     self.result.host.push(rates);
                 }
+            }
+            if let Some(why) = done.failure {
+                let kind = if done.hung { Unmet::DriverHung } else { Unmet::NoHostRates };
+                let text = format!("copies between {gpu} and host memory: {why}");
+                self.result.preconditions.push(Precondition::gpu(kind, *gpu, text));
             }
         }
         let mut rows = std::mem::take(&mut self.result.pairs);

@@ -22,6 +22,33 @@ pub(super) struct Done {
     pub(super) log: Vec<String>,
 }
 
+/// Notes are few; a child that makes them up is cut off.
+const MOST_NOTES: usize = 64;
+
+/// Reads an answer. What it says may come from a library that somebody else chose, and goes to a
+/// terminal: control characters become question marks.
+fn answer(line: &str) -> Result<Event, serde_json::Error> {
+    let mut value = serde_json::from_str(line)?;
+    make_plain(&mut value);
+    serde_json::from_value(value)
+}
+
+fn make_plain(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) if text.chars().any(char::is_control) => {
+            *text = plain(text);
+        }
+        serde_json::Value::Array(all) => all.iter_mut().for_each(make_plain),
+        serde_json::Value::Object(all) => all.values_mut().for_each(make_plain),
+        _ => {}
+    }
+}
+
+/// Text without control characters.
+fn plain(text: &str) -> String {
+    text.replace(|one: char| one.is_control(), "?")
+}
+
 impl Work {
     /// In words.
     fn describe(&self) -> String {
@@ -32,7 +59,11 @@ impl Work {
             Self::Together(_) => "transfers at once".to_owned(),
             Self::Speed(work) => format!("speed of {} to {} ({:?})", work.from, work.to, work.mode),
             Self::Host { gpu, .. } => format!("host rates of {gpu}"),
+            Self::AllReduce(work) if work.apart => {
+                format!("all-reduce between processes ({:?})", work.arm)
+            }
             Self::AllReduce(work) => format!("all-reduce ({:?})", work.arm),
+            Self::Rank(work) => format!("rank {}", work.number),
             Self::Partner { .. } => "second process".to_owned(),
         }
     }
@@ -46,6 +77,7 @@ impl Work {
             | Self::Together(_)
             | Self::Host { .. }
             | Self::AllReduce(_)
+            | Self::Rank(_)
             | Self::Partner { .. } => None,
         }
     }
@@ -109,28 +141,36 @@ impl Ongoing<'_> {
             }
         };
         let observer = &mut self.observer;
+        let notes = &mut self.result.notes;
         let mut ended = false;
-        let outcome =
-            run_child(&launch, &text, limits, &mut |line| match serde_json::from_str(line) {
-                Ok(Event::Step { cell, text }) => {
-                    observer(&Progress::Step(text.clone()));
-                    done.step = Some(text);
-                    done.cell = cell;
+        let outcome = run_child(&launch, &text, limits, &mut |line| match answer(line) {
+            Ok(Event::Step { cell, text }) => {
+                observer(&Progress::Step(text.clone()));
+                done.step = Some(text);
+                done.cell = cell;
+            }
+            Ok(Event::Note(note)) => {
+                if notes.len() < MOST_NOTES && !notes.contains(&note) {
+                    notes.push(note);
                 }
-                Ok(Event::End) => ended = true,
-                Ok(Event::Failed { hung, text, .. }) => {
-                    done.hung |= hung;
-                    done.failure = Some(text);
-                }
-                Ok(event) => done.events.push(event),
-                Err(error) => done.failure = Some(format!("an answer that is none: {error}")),
-            });
+            }
+            Ok(Event::End) => ended = true,
+            Ok(Event::Failed { hung, text, .. }) => {
+                done.hung |= hung;
+                done.failure = Some(text);
+            }
+            Ok(event) => done.events.push(event),
+            Err(error) => done.failure = Some(format!("an answer that is none: {error}")),
+        });
         match outcome {
             Ok(end) => {
                 done.hung |= end.timed_out && !ended;
                 if !ended && done.failure.is_none() {
                     let step = done.step.as_deref().unwrap_or("its start");
-                    done.failure = Some(format!("the child {} (at: {step})", end.describe()));
+                    let last = end.log.iter().rev().find(|line| !line.trim().is_empty());
+                    let said =
+                        last.map_or(String::new(), |line| format!("; it said: {}", plain(line)));
+                    done.failure = Some(format!("the child {} (at: {step}){said}", end.describe()));
                 }
                 if end.timed_out || end.still_there() {
                     self.result.children.push(ChildNote {
@@ -144,7 +184,7 @@ impl Ongoing<'_> {
                 if end.still_there() {
                     self.stuck.extend(gpus);
                 }
-                done.log = end.log;
+                done.log = end.log.iter().map(|line| plain(line)).collect();
             }
             Err(error) => done.failure = Some(format!("cannot run the child: {error}")),
         }
@@ -153,6 +193,13 @@ impl Ongoing<'_> {
     /// The child's program and environment.
     fn launch(&self, environment: &[(&str, &str)]) -> Launch {
         let mut launch = self.settings.launch.clone();
+        if let Some(view) = &self.settings.view {
+            let process = [view.pid.to_string(), view.start.to_string()];
+            let arguments = view.arguments.iter().chain(&process).chain(&launch.arguments);
+            launch.arguments = arguments.cloned().collect();
+            // What the operator has in the environment is not for whoever owns that view.
+            launch.clean = true;
+        }
         let fixed = [
             // Ordinals by bus position, so that they mean the same everywhere.
             ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),

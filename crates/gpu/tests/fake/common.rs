@@ -30,6 +30,7 @@ impl Fake {
             arguments: vec!["child".to_owned()],
             environment: vec![(VARIABLE.to_owned(), text)],
             unset: vec!["CUDA_VISIBLE_DEVICES".to_owned()],
+            clean: false,
         };
         let mut settings = Settings::new(launch);
         settings.cuda = Some(library());
@@ -41,6 +42,7 @@ impl Fake {
         settings.together = false;
         settings.speed = false;
         settings.all_reduce_sizes.clear();
+        settings.all_reduce_apart = false;
         Self { settings, _folder: folder }
     }
 

@@ -62,6 +62,28 @@ fn honest_gpus_give_figures_of_their_link() {
 }
 
 #[test]
+fn a_process_for_each_gpu_sums_up_too() {
+    let result = Fake::new("gpus=3").measure(|settings| {
+        quick(settings);
+        settings.all_reduce_sizes = vec![1024, 65_536];
+        settings.all_reduce_iterations = 2;
+        settings.all_reduce_apart = true;
+    });
+    assert!(result.preconditions.is_empty() && result.children.is_empty(), "{result:#?}");
+    for (arm, via) in [(Arm::P2p, "P2P/IPC"), (Arm::Host, "SHM/direct")] {
+        let rows: Vec<_> =
+            result.all_reduce.iter().filter(|row| (row.arm, row.processes) == (arm, 3)).collect();
+        assert_eq!(rows.len(), 2, "{:#?}", result.all_reduce);
+        for row in rows {
+            assert_eq!(row.verdict, Verdict::Intact, "{row:#?}");
+            assert_eq!(row.transports, [via]);
+            assert_eq!(row.nccl_version, Some(23_007));
+            assert!(row.seconds.is_some_and(|seconds| seconds > 0.0));
+        }
+    }
+}
+
+#[test]
 fn one_gpu_can_at_least_reach_itself() {
     let result = Fake::new("gpus=1").measure(|settings| {
         with_speed(settings);

@@ -4,6 +4,9 @@
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+#[path = "../support/container.rs"]
+mod container;
+#[cfg(test)]
 mod figures;
 #[cfg(test)]
 mod preconditions;
@@ -11,3 +14,5 @@ mod preconditions;
 mod seeds;
 #[cfg(test)]
 mod trouble;
+#[cfg(test)]
+mod views;

@@ -117,6 +117,36 @@ fn all_reduce_finds_wrong_sums_and_hangs() {
 }
 
 #[test]
+fn all_reduce_between_processes_finds_the_same() {
+    let apart = |settings: &mut Settings| {
+        settings.modes.clear();
+        settings.all_reduce_sizes = vec![1024, 65_536];
+        settings.all_reduce_apart = true;
+        settings.step_limit = Duration::from_millis(500);
+    };
+    let rows = |result: &Measurement, arm| {
+        let rows = result.all_reduce.iter().filter(|row| (row.arm, row.processes) == (arm, 2));
+        rows.cloned().collect::<Vec<_>>()
+    };
+    let wrong = check("gpus=2 fault=zeros", apart);
+    assert!(rows(&wrong, Arm::Host).iter().all(|row| row.verdict == Verdict::Intact), "{wrong:#?}");
+    let damaged = rows(&wrong, Arm::P2p);
+    assert_eq!((damaged.len(), damaged[0].verdict), (1, Verdict::Damaged), "{damaged:#?}");
+    assert!(damaged[0].wrong_elements > 0);
+    let hung = check("gpus=2 fault=hang", apart);
+    let hung = rows(&hung, Arm::P2p);
+    assert_eq!((hung.len(), hung[0].verdict), (1, Verdict::Hung), "{hung:#?}");
+    let stuck = check("gpus=2 hang=ncclCommInitRank", apart);
+    let stuck = rows(&stuck, Arm::Host);
+    assert_eq!((stuck.len(), stuck[0].verdict), (1, Verdict::Hung), "{stuck:#?}");
+    let failed = check("gpus=2 error=ncclCommInitRank:3", apart);
+    let failed = rows(&failed, Arm::Host);
+    assert_eq!((failed.len(), failed[0].verdict), (1, Verdict::NotRun), "{failed:#?}");
+    let why = failed[0].detail.as_deref().unwrap_or_default();
+    assert!(why.contains("ncclInternalError"), "{why}");
+}
+
+#[test]
 fn damage_keeps_nccl_from_using_the_pair() {
     let result = check("gpus=2 fault=drop", |settings| settings.all_reduce_sizes = vec![1024]);
     let p2p = result.all_reduce.iter().find(|row| row.arm == Arm::P2p).unwrap();
