@@ -52,9 +52,9 @@ impl Splitter {
     ///
     /// # Errors
     /// An event without end.
-    pub fn feed<'p>(
+    pub fn feed(
         &mut self,
-        mut piece: &'p [u8],
+        mut piece: &[u8],
         sink: &mut impl FnMut(Event<'_>),
     ) -> Result<(), TooLong> {
         while let [first, rest @ ..] = piece {

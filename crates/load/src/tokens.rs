@@ -124,15 +124,12 @@ impl Tokens {
         }
         self.chunks += 1;
         self.shown += u64::from(shows);
-        let tokens = match (count, advanced) {
-            (Some(count), Some(by)) => {
-                self.counted = count.max(self.counted);
-                u32::try_from(by).unwrap_or(u32::MAX)
-            }
-            _ => {
-                self.uncounted += 1;
-                0
-            }
+        let tokens = if let (Some(count), Some(by)) = (count, advanced) {
+            self.counted = count.max(self.counted);
+            u32::try_from(by).unwrap_or(u32::MAX)
+        } else {
+            self.uncounted += 1;
+            0
         };
         match self.groups.last_mut() {
             Some(group) if group.at == at => {
