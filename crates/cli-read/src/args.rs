@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::commands::diagnose::DiagnoseArgs;
 use crate::commands::faults::FaultsArgs;
+use crate::commands::worth::estimate::Workload;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// Options of every command.
@@ -78,6 +79,20 @@ pub struct RoadArgs {
     pub knowledge: Vec<PathBuf>,
 }
 
+/// Arguments of `roads`.
+#[derive(Args, Clone, Debug)]
+pub struct RoadsArgs {
+    /// Wishes and limits
+    #[command(flatten)]
+    pub wishes: RoadArgs,
+    /// The workload whose gain is estimated
+    #[command(
+        flatten,
+        next_help_heading = "The workload, for the gain of each road (GPU type and --tp default to the goal's)"
+    )]
+    pub workload: Workload,
+}
+
 /// A hazard that can be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Hazard {
@@ -144,7 +159,7 @@ pub enum ReadCommand {
     /// The kernel log alone: parse, attribute to devices, summarise
     Faults(FaultsArgs),
     /// Every road to peer access on this host, ranked, each open or closed with its gates
-    Roads(RoadArgs),
+    Roads(Box<RoadsArgs>),
     /// The exact steps of a road, their inverses, and what they rest on
     Plan {
         /// Road: peer-map, identity-groups, acs-direct, live-without

@@ -9,6 +9,7 @@ use crate::constraint::HeldConstraint;
 use crate::goal::Goal;
 use crate::plan::Refusal;
 use crate::road::Road;
+use crate::workload::Workload;
 
 /// Every road on a host, the constraints that hold first.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -19,11 +20,18 @@ pub struct Roads {
     pub goal: Option<Goal>,
     /// Roads, best first.
     pub roads: Vec<Road>,
+    /// The workload with roads and options in one ranking; absent where no model was named.
+    pub workload: Option<Workload>,
 }
 
 impl From<assess::Roads> for Roads {
     fn from(roads: assess::Roads) -> Self {
-        Self { constraints: roads.constraints, goal: roads.goal, roads: roads.roads }
+        Self {
+            constraints: roads.constraints,
+            goal: roads.goal,
+            roads: roads.roads,
+            workload: None,
+        }
     }
 }
 

@@ -46,6 +46,20 @@ impl Gain {
         }
     }
 
+    /// As an ordered number for ranking: hundredths of a per cent of the lower end, zero where
+    /// nothing is known of this workload.
+    pub fn hundredths(&self) -> i64 {
+        let Some(low) = self.ranks() else { return 0 };
+        let bounded = (low.clamp(-1.0e6, 1.0e6) * 100.0).round();
+        #[expect(
+            clippy::as_conversions,
+            clippy::cast_possible_truncation,
+            reason = "bounded above"
+        )]
+        let number = bounded as i64;
+        number
+    }
+
     /// The lower end where it is about this workload; reports about others do not rank.
     pub(crate) fn ranks(&self) -> Option<f64> {
         match self.basis {

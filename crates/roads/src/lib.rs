@@ -34,6 +34,7 @@ pub mod road;
 mod scene;
 pub mod service;
 pub mod version;
+pub mod workload;
 
 pub use assess::{Request, Roads, SeenFault, roads};
 pub use constraint::{Accepted, ConstraintError, Constraints, Lifted, Stop};

@@ -36,15 +36,6 @@ fn risk(id: RoadId) -> (u8, &'static str) {
     }
 }
 
-/// Gain as an ordered number: hundredths of a per cent, zero where nothing is known.
-fn gain(road: &Road) -> i64 {
-    let Some(low) = road.gain.ranks() else { return 0 };
-    let bounded = (low.clamp(-1.0e6, 1.0e6) * 100.0).round();
-    #[expect(clippy::as_conversions, clippy::cast_possible_truncation, reason = "bounded above")]
-    let number = bounded as i64;
-    number
-}
-
 /// Orders roads, gives each its rank and the reason for it.
 pub(crate) fn rank(roads: &mut [Road], asked: Option<RoadId>) {
     roads.sort_by_key(|road| {
@@ -55,7 +46,7 @@ pub(crate) fn rank(roads: &mut [Road], asked: Option<RoadId>) {
                 State::Unknown => 1,
                 State::Closed => 2,
             },
-            Reverse(gain(road)),
+            Reverse(road.gain.hundredths()),
             tier(road.id).0,
             risk(road.id).0,
             road.reversible,

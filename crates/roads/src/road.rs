@@ -165,7 +165,7 @@ impl Draft {
             reversible: Reversible::Yes,
             level: EvidenceLevel::Inferred,
             interacts: &[],
-            gain: Gain::not_estimated("depends on the workload: not estimated here"),
+            gain: Gain::not_estimated("depends on the workload: name it with --model"),
             notes: Vec::new(),
             guide: Vec::new(),
         }

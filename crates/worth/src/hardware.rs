@@ -45,12 +45,15 @@ pub struct Gpu {
     pub link: Link,
     /// Compute capability, ten times major plus minor.
     pub capability: u32,
+    /// PCI device numbers of its boards.
+    pub boards: &'static [u16],
     /// Where the figures come from.
     pub source: &'static str,
 }
 
 const SHEET: &str = "vendor data sheet";
 
+#[expect(clippy::too_many_arguments, reason = "a row of the table")]
 const fn gpu(
     name: &'static str,
     title: &'static str,
@@ -58,6 +61,7 @@ const fn gpu(
     compute: (f64, Option<f64>),
     link: Link,
     capability: u32,
+    boards: &'static [u16],
 ) -> Gpu {
     Gpu {
         name,
@@ -71,6 +75,7 @@ const fn gpu(
         },
         link,
         capability,
+        boards,
         source: SHEET,
     }
 }
@@ -88,27 +93,57 @@ pub const GPUS: &[Gpu] = &[
             (450.0, Some(900.0)),
             Link::Pcie5,
             120,
+            &[0x2bb1, 0x2bb4, 0x2bb5],
         )
     },
-    gpu("rtx-5090", "GeForce RTX 5090", (34.2, 1.792), (209.5, Some(419.0)), Link::Pcie5, 120),
-    gpu("rtx-4090", "GeForce RTX 4090", (25.7, 1.008), (165.2, Some(330.3)), Link::Pcie4, 89),
-    gpu("rtx-3090", "GeForce RTX 3090", (25.7, 0.936), (71.0, None), Link::Pcie4, 86),
-    gpu("rtx-6000-ada", "RTX 6000 Ada", (51.5, 0.960), (364.2, Some(728.5)), Link::Pcie4, 89),
-    gpu("rtx-a6000", "RTX A6000", (51.5, 0.768), (154.8, None), Link::Pcie4, 86),
-    gpu("l4", "L4", (24.1, 0.300), (121.0, Some(242.0)), Link::Pcie4, 89),
-    gpu("l40s", "L40S", (48.3, 0.864), (362.0, Some(733.0)), Link::Pcie4, 89),
-    gpu("a100-pcie", "A100 80GB PCIe", (85.9, 1.935), (312.0, None), Link::Pcie4, 80),
-    gpu("a100-sxm", "A100 80GB SXM", (85.9, 2.039), (312.0, None), Link::Nvlink, 80),
-    gpu("h100-pcie", "H100 PCIe", (85.5, 2.0), (756.0, Some(1513.0)), Link::Pcie5, 90),
-    gpu("h100-sxm", "H100 SXM", (85.5, 3.35), (989.0, Some(1979.0)), Link::Nvlink, 90),
-    gpu("h200", "H200 SXM", (150.1, 4.8), (989.0, Some(1979.0)), Link::Nvlink, 90),
-    gpu("b200", "B200", (192.0, 8.0), (2250.0, Some(4500.0)), Link::Nvlink, 100),
+    gpu(
+        "rtx-5090",
+        "GeForce RTX 5090",
+        (34.2, 1.792),
+        (209.5, Some(419.0)),
+        Link::Pcie5,
+        120,
+        &[0x2b85, 0x2b87],
+    ),
+    gpu(
+        "rtx-4090",
+        "GeForce RTX 4090",
+        (25.7, 1.008),
+        (165.2, Some(330.3)),
+        Link::Pcie4,
+        89,
+        &[0x2684],
+    ),
+    gpu("rtx-3090", "GeForce RTX 3090", (25.7, 0.936), (71.0, None), Link::Pcie4, 86, &[0x2204]),
+    gpu(
+        "rtx-6000-ada",
+        "RTX 6000 Ada",
+        (51.5, 0.960),
+        (364.2, Some(728.5)),
+        Link::Pcie4,
+        89,
+        &[0x26b1],
+    ),
+    gpu("rtx-a6000", "RTX A6000", (51.5, 0.768), (154.8, None), Link::Pcie4, 86, &[0x2230]),
+    gpu("l4", "L4", (24.1, 0.300), (121.0, Some(242.0)), Link::Pcie4, 89, &[0x27b8]),
+    gpu("l40s", "L40S", (48.3, 0.864), (362.0, Some(733.0)), Link::Pcie4, 89, &[0x26b9]),
+    gpu("a100-pcie", "A100 80GB PCIe", (85.9, 1.935), (312.0, None), Link::Pcie4, 80, &[0x20b5]),
+    gpu("a100-sxm", "A100 80GB SXM", (85.9, 2.039), (312.0, None), Link::Nvlink, 80, &[0x20b2]),
+    gpu("h100-pcie", "H100 PCIe", (85.5, 2.0), (756.0, Some(1513.0)), Link::Pcie5, 90, &[0x2331]),
+    gpu("h100-sxm", "H100 SXM", (85.5, 3.35), (989.0, Some(1979.0)), Link::Nvlink, 90, &[0x2330]),
+    gpu("h200", "H200 SXM", (150.1, 4.8), (989.0, Some(1979.0)), Link::Nvlink, 90, &[0x2335]),
+    gpu("b200", "B200", (192.0, 8.0), (2250.0, Some(4500.0)), Link::Nvlink, 100, &[0x2901]),
 ];
 
 /// A type by its name.
 pub fn find(name: &str) -> Option<Gpu> {
     let wanted = name.to_ascii_lowercase().replace(['_', ' '], "-");
     GPUS.iter().find(|gpu| gpu.name == wanted).copied()
+}
+
+/// The type of a board by its PCI device number.
+pub fn of_board(device: u16) -> Option<Gpu> {
+    GPUS.iter().find(|gpu| gpu.boards.contains(&device)).copied()
 }
 
 /// All names, for a message.

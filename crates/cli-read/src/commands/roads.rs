@@ -1,16 +1,19 @@
 //! `roads`: every road on this host, ranked, each open or closed with its gates.
 
+mod worth;
+
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use peerway_core::diagnose::Diagnosis;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::tenant::TenantId;
 use peerway_roads::constraint::{Accepted, Lifted, Stop};
 use peerway_roads::{
-    Constraints, Knowledge, Request, Road, RoadId, Roads, Service, State, document,
+    Constraints, Gain, Knowledge, Request, Road, RoadId, Roads, Service, State, document,
 };
 
-use crate::args::{Format, Global, Hazard, Keep, RoadArgs};
+use crate::args::{Format, Global, Hazard, Keep, RoadArgs, RoadsArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::host::{self, read_option_file};
@@ -22,18 +25,37 @@ use crate::text::{self, wrap};
 const MOST_KNOWLEDGE: usize = 1 << 20;
 
 /// Runs the command.
-pub fn run(global: &Global, wishes: &RoadArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let (looked, knowledge) = look(global, wishes, None)?;
+pub fn run(global: &Global, wanted: &RoadsArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let files: Vec<_> = wanted.workload.files().into_iter().map(Path::to_path_buf).collect();
+    let (looked, knowledge) = look_and(global, &wanted.wishes, &files, None)?;
     let diagnosis = looked.diagnose(global);
-    let constraints = constraints(&looked.snapshot, wishes)?;
-    let roads = with_request(&looked.snapshot, &diagnosis, &constraints, &knowledge, |request| {
-        peerway_roads::roads(request)
-    })
-    .map_err(|error| CliError::Wishes { why: error.to_string() })?;
+    let constraints = constraints(&looked.snapshot, &wanted.wishes)?;
+    let judge = |gains: &BTreeMap<RoadId, Gain>| {
+        with_gains(&looked.snapshot, &diagnosis, &constraints, &knowledge, gains, |request| {
+            peerway_roads::roads(request)
+        })
+        .map_err(|error| CliError::Wishes { why: error.to_string() })
+    };
+    let mut roads = judge(&BTreeMap::new())?;
+    // What GPUs there are says what the workload would run on.
+    let seen = worth::gpus(&looked.snapshot, roads.goal.as_ref());
+    let workload = match wanted.workload.request(seen)? {
+        None => None,
+        Some(request) => {
+            let estimate = peerway_worth::estimate(&request)
+                .map_err(|error| CliError::Wishes { why: error.to_string() })?;
+            roads = judge(&worth::gains(&estimate))?;
+            Some(worth::workload(&estimate, &roads, constraints.asked))
+        }
+    };
     if global.format == Format::Text {
         output.push(&page(&roads));
+        if let Some(workload) = &workload {
+            output.push(&worth::page(workload));
+        }
     } else {
-        output.document("roads", &looked, document::Roads::from(roads))?;
+        let document = document::Roads { workload, ..document::Roads::from(roads) };
+        output.document("roads", &looked, document)?;
     }
     Ok(Exit::Fine)
 }
@@ -44,7 +66,17 @@ pub(super) fn look(
     wishes: &RoadArgs,
     result: Option<rustix::fd::BorrowedFd<'_>>,
 ) -> Result<(host::Looked, Knowledge), CliError> {
-    let looked = host::look_with(global, &wishes.knowledge, result)?;
+    look_and(global, wishes, &[], result)
+}
+
+/// As [`look`], with further files that will be read.
+fn look_and(
+    global: &Global,
+    wishes: &RoadArgs,
+    files: &[PathBuf],
+    result: Option<rustix::fd::BorrowedFd<'_>>,
+) -> Result<(host::Looked, Knowledge), CliError> {
+    let looked = host::look_with(global, &[wishes.knowledge.as_slice(), files].concat(), result)?;
     let mut knowledge = Knowledge::builtin();
     for file in &wishes.knowledge {
         let error = |why| CliError::OptionFile {
@@ -65,6 +97,18 @@ pub(super) fn with_request<T>(
     diagnosis: &Diagnosis,
     constraints: &Constraints,
     knowledge: &Knowledge,
+    ask: impl FnOnce(&Request<'_>) -> T,
+) -> T {
+    with_gains(snapshot, diagnosis, constraints, knowledge, &BTreeMap::new(), ask)
+}
+
+/// As [`with_request`], with gains of a workload.
+fn with_gains<T>(
+    snapshot: &Snapshot,
+    diagnosis: &Diagnosis,
+    constraints: &Constraints,
+    knowledge: &Knowledge,
+    gains: &BTreeMap<RoadId, Gain>,
     ask: impl FnOnce(&Request<'_>) -> T,
 ) -> T {
     let faults: Vec<peerway_roads::SeenFault> = snapshot
@@ -88,7 +132,7 @@ pub(super) fn with_request<T>(
         pairs: &diagnosis.pairs,
         constraints,
         knowledge,
-        gains: &BTreeMap::new(),
+        gains,
         in_force: &BTreeMap::new(),
         faults: &faults,
     })

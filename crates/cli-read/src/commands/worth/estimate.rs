@@ -2,6 +2,8 @@
 
 mod page;
 
+pub(crate) use page::percent;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -35,11 +37,11 @@ pub struct Workload {
     #[arg(long, value_name = "ENGINE", value_parser = parse_engine, default_value = "sglang")]
     pub engine: Engine,
     /// The GPU type, such as rtx-pro-6000 or h200; a wrong one lists them
-    #[arg(long, value_name = "TYPE", value_parser = parse_gpu, default_value = "rtx-pro-6000")]
-    pub gpu: Gpu,
+    #[arg(long, value_name = "TYPE", value_parser = parse_gpu)]
+    pub gpu: Option<Gpu>,
     /// GPUs that every layer is cut over (tensor parallel)
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub tp: u32,
+    #[arg(long, value_name = "N")]
+    pub tp: Option<u32>,
     /// Pipeline stages
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub pp: u32,
@@ -57,10 +59,10 @@ pub struct Workload {
     pub concurrency: u32,
     /// Tokens of a prompt
     #[arg(long, value_name = "TOKENS", default_value_t = 1024)]
-    pub prompt: u32,
+    pub prompt_tokens: u32,
     /// Tokens of an answer
     #[arg(long, value_name = "TOKENS", default_value_t = 1024)]
-    pub output: u32,
+    pub output_tokens: u32,
     /// All-reduce times: the JSON of `peerway test`; assumed without
     #[arg(long, value_name = "FILE")]
     pub all_reduce: Option<PathBuf>,
@@ -112,15 +114,20 @@ impl Workload {
         model.into_iter().chain(self.all_reduce.as_deref()).collect()
     }
 
-    /// The request, once the walls are up; absent where no model was named.
+    /// The request, once the walls are up; absent where no model was named. What the options leave
+    /// open is taken from the host that was looked at: its GPUs and their number.
     ///
     /// # Errors
-    /// A file that cannot be read or used.
-    pub fn request(&self) -> Result<Option<Request>, CliError> {
+    /// A file that cannot be read or used, or no word about the GPUs.
+    pub fn request(&self, seen: Option<(Gpu, u32)>) -> Result<Option<Request>, CliError> {
         let Some(model) = &self.model else { return Ok(None) };
         let model = load_model(model)?;
+        let gpu = self.gpu.or(seen.map(|(gpu, _)| gpu)).ok_or_else(|| CliError::Wishes {
+            why: format!("no GPU type was named: give --gpu ({})", hardware::names()),
+        })?;
+        let tp = self.tp.or(seen.map(|(_, count)| count)).unwrap_or(1);
         let layout = Layout {
-            tp: self.tp,
+            tp,
             pp: self.pp,
             replicas: self.replicas,
             expert_parallel: self.expert_parallel,
@@ -131,23 +138,21 @@ impl Workload {
             .as_deref()
             .map(|path| {
                 let text = text_of("the measurement", path, MOST_MEASUREMENT)?;
-                Times::from_test(&text, self.gpu.link, self.tp).map_err(|error| {
-                    CliError::OptionFile {
-                        what: "the measurement",
-                        path: path.display().to_string(),
-                        why: error.to_string(),
-                    }
+                Times::from_test(&text, gpu.link, tp).map_err(|error| CliError::OptionFile {
+                    what: "the measurement",
+                    path: path.display().to_string(),
+                    why: error.to_string(),
                 })
             })
             .transpose()?;
         Ok(Some(Request {
             model,
             engine: self.engine,
-            gpu: self.gpu,
+            gpu,
             layout,
             concurrency: self.concurrency,
-            prompt: self.prompt,
-            output: self.output,
+            prompt: self.prompt_tokens,
+            output: self.output_tokens,
             times,
             draft_steps: self.draft_steps,
             accepted: self.accept_length,
@@ -198,7 +203,7 @@ pub struct EstimateArgs {
 /// Runs the command.
 pub fn run(global: &Global, wanted: &EstimateArgs, output: &mut Output) -> Result<Exit, CliError> {
     walls(&wanted.workload.files())?;
-    let request = wanted.workload.request()?.ok_or_else(|| CliError::Wishes {
+    let request = wanted.workload.request(None)?.ok_or_else(|| CliError::Wishes {
         why: format!(
             "no model was named: give --model with a config.json, or known:NAME ({})",
             known::names()

@@ -1,6 +1,7 @@
 //! The estimate for people.
 
 use peerway_worth::Interval;
+use peerway_worth::allreduce::Arm;
 use peerway_worth::estimate::{DecodeRow, Estimate, PrefillRow, SpeculationRow};
 use peerway_worth::options::{Available, Basis, Interaction, OptionRow};
 use peerway_worth::state::StateCap;
@@ -25,9 +26,7 @@ pub(super) fn page(estimate: &Estimate) -> String {
 /// A number with as many digits as it deserves.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
-    if size >= 10_000.0 {
-        format!("{value:.0}")
-    } else if size >= 100.0 {
+    if size >= 100.0 {
         format!("{value:.0}")
     } else if size >= 10.0 {
         format!("{value:.1}")
@@ -132,8 +131,17 @@ fn decode(rows: &[DecodeRow]) -> String {
         );
         out.push_str(&wrap(&text, &format!("  {:<22}", row.arm.title()), &" ".repeat(24)));
     }
-    out.push_str(&terms(rows.iter().map(|row| (row.arm.title(), row.terms.as_slice()))));
+    out.push_str(&terms(rows.iter().map(|row| (column(row.arm), row.terms.as_slice()))));
     out
+}
+
+/// Heading of a column.
+fn column(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Host => "P2P off",
+        Arm::Peer => "NCCL over P2P",
+        Arm::PeerKernel => "one-shot",
+    }
 }
 
 /// Terms in milliseconds, a column for each way of summing.
