@@ -90,6 +90,17 @@ fn run() -> Result<()> {
     port.say(&Record::Done)
 }
 
+/// Writes a line to the port from another program than the first process.
+///
+/// # Errors
+/// Where the port cannot be written.
+pub fn announce(text: &str) -> Result<()> {
+    let mut file =
+        OpenOptions::new().write(true).open(PORT).context(|| format!("cannot open {PORT}"))?;
+    writeln!(file, "{text}").context(|| format!("cannot write to {PORT}"))?;
+    rustix::termios::tcdrain(&file).context(|| format!("cannot drain {PORT}"))
+}
+
 /// Busybox under all its names.
 fn install_commands() -> Result<()> {
     let status = Command::new("/bin/busybox")

@@ -7,5 +7,5 @@ mod record;
 mod script;
 
 pub use probe::{Damage, PROBE_PROTOCOL, Probe, Verdict};
-pub use record::{Device, Group, Inventory, Outcome, Record, Stillness, TypeWrite};
+pub use record::{Crash, Device, Group, Inventory, Outcome, Record, Stillness, TypeWrite};
 pub use script::{Accelerator, Binding, How, SCRIPT_PATH, Script, Step};

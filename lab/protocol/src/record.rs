@@ -114,3 +114,22 @@ pub struct Stillness {
     /// Files that are not there any more.
     pub gone: Vec<String>,
 }
+
+/// What `lab-crash kill` prints for each time it ended the product.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crash {
+    /// The record of the journal at which it was to be ended.
+    pub record: usize,
+    /// Records that the journal had of this change when it was.
+    pub records: usize,
+    /// Whether it was; if not, the change was over before.
+    pub killed: bool,
+    /// Exit status of the change, where it has one.
+    pub applied: Option<i32>,
+    /// Exit status of what was asked for afterwards: `recover`, or `rollback` of what was not ended.
+    pub recovered: Option<i32>,
+    /// What it said.
+    pub said: String,
+    /// What is not as it was before the change.
+    pub differences: Vec<String>,
+}

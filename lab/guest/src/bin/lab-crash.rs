@@ -1,0 +1,193 @@
+//! Ends the product in the middle of a change: `kill` ends its process, `cut` has the host cut the power.
+//!
+//! On a machine with one processor, this program runs before every other one as soon as the journal gets a
+//! record, so that what it ends has done nothing since; how many records there were is part of the report.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use peerway_lab_guest::{Context as _, Result, init, sysfs};
+use peerway_lab_protocol::{Crash, Inventory};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+
+const PRODUCT: &str = "/lab/bin/peerway";
+const STATE: &str = "/var/lib/peerway";
+const JOURNAL: &str = "/var/lib/peerway/journal.jsonl";
+const ENVIRONMENT: &str = "/run/peerway/p2p.env";
+const PROBE: &str = "/lab/bin/lab-copy";
+/// Longer than any apply under emulation.
+const DEADLINE: Duration = Duration::from_mins(5);
+/// How long somebody else's recovery is waited for.
+const LOCKED: Duration = Duration::from_mins(1);
+/// What leads from the first priority, which is this program's, to the last.
+const LAST: &str = "39";
+const FIRST: i32 = -20;
+const USAGE: &str = "usage: lab-crash kill PLAN FIRST EVERY LAST
+       lab-crash cut PLAN RECORD";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lab-crash: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    rustix::process::setpriority_process(None, FIRST)?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["kill", plan, first, every, last] => {
+            let (first, every, last) = (first.parse()?, every.parse()?, last.parse()?);
+            kill_at_each(plan, first, every, last)
+        }
+        ["cut", plan, record] => cut(plan, record.parse()?),
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// Applies again and again, each time killed some records later, and recovers; the last one is not killed
+/// in time, and is rolled back.
+fn kill_at_each(plan: &str, first: usize, every: usize, last: usize) -> Result<()> {
+    let before = sysfs::inventory()?;
+    let mut wanted = first;
+    while wanted <= last {
+        let base = records();
+        let mut watch = Watch::begin()?;
+        let mut child = apply(plan)?;
+        let killed = watch.until(&mut child, base + wanted)?;
+        if killed {
+            child.kill()?;
+        }
+        let status = child.wait()?;
+        let seen = records().saturating_sub(base);
+        let verb = if killed { "recover" } else { "rollback" };
+        let (code, said) = recover(verb)?;
+        let found = Crash {
+            record: wanted,
+            records: seen,
+            killed,
+            applied: status.code(),
+            recovered: code,
+            said,
+            differences: differences(&before)?,
+        };
+        println!("{}", serde_json::to_string(&found)?);
+        if !killed {
+            return Ok(());
+        }
+        wanted += every;
+    }
+    Ok(())
+}
+
+/// Applies, and says over the port when a record is there; nothing else runs from then on.
+fn cut(plan: &str, record: usize) -> Result<()> {
+    let base = records();
+    let mut watch = Watch::begin()?;
+    let mut child = apply(plan)?;
+    if !watch.until(&mut child, base + record)? {
+        return Err(format!("the change was over before record {record}").into());
+    }
+    init::announce("cut the power")?;
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+fn apply(plan: &str) -> Result<Child> {
+    let words = ["-n", LAST, PRODUCT, "--accelerator", "/lab/accelerators.toml", "apply", plan];
+    Command::new("nice")
+        .args(words)
+        .args(["--probe", PROBE, "--confirm-within", "600"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .context(|| format!("cannot start {PRODUCT}"))
+}
+
+/// Exit status and last line of what it said; the timer of a killed apply may be at it already.
+fn recover(verb: &str) -> Result<(Option<i32>, String)> {
+    let end = Instant::now() + LOCKED;
+    loop {
+        let output = Command::new("nice").args(["-n", LAST, PRODUCT, verb]).output()?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).trim().to_owned();
+        if !text.contains("holds the lock") || Instant::now() > end {
+            return Ok((output.status.code(), text));
+        }
+    }
+}
+
+/// What is not as it was: drivers, groups, types, overrides, and the environment.
+fn differences(before: &Inventory) -> Result<Vec<String>> {
+    let now = sysfs::inventory()?;
+    let mut found = Vec::new();
+    if now.groups != before.groups {
+        found.push("groups".to_owned());
+    }
+    for (one, other) in before.devices.iter().zip(&now.devices) {
+        if one != other {
+            found.push(format!("{}: {:?} and now {:?}", one.address, one.driver, other.driver));
+        }
+    }
+    if Path::new(ENVIRONMENT).exists() {
+        found.push(format!("{ENVIRONMENT} is there"));
+    }
+    Ok(found)
+}
+
+/// Whole records in the journal.
+fn records() -> usize {
+    let mut bytes = Vec::new();
+    let read = fs::File::open(JOURNAL).and_then(|mut file| file.read_to_end(&mut bytes));
+    if read.is_err() {
+        return 0;
+    }
+    bytes.split(|byte| *byte == b'\n').count().saturating_sub(1)
+}
+
+/// Wakes at every change in the journal's directory.
+struct Watch {
+    events: rustix::fd::OwnedFd,
+}
+
+impl Watch {
+    fn begin() -> Result<Self> {
+        fs::create_dir_all(STATE)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(STATE, mode)?;
+        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+        let events = inotify::init(flags)?;
+        inotify::add_watch(&events, STATE, inotify::WatchFlags::MODIFY)?;
+        Ok(Self { events })
+    }
+
+    /// Whether so many records came before the child ended.
+    fn until(&mut self, child: &mut Child, records_wanted: usize) -> Result<bool> {
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            if records() >= records_wanted {
+                return Ok(true);
+            }
+            if child.try_wait()?.is_some() {
+                return Ok(records() >= records_wanted);
+            }
+            let mut ready = [PollFd::new(&self.events, PollFlags::IN)];
+            let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            poll(&mut ready, Some(&wait))?;
+            let mut buffer = [0; 4096];
+            // Read so that the next event wakes; what it says is in the journal.
+            while rustix::io::read(&self.events, &mut buffer).is_ok() {}
+        }
+        Err("the change is not over in time".into())
+    }
+}
