@@ -11,6 +11,7 @@ mod child;
 #[expect(unsafe_code, reason = "the table of the CUDA library's functions")]
 mod driver;
 mod enter;
+mod evidence;
 mod gpu;
 mod inventory;
 mod kernels;
@@ -37,7 +38,11 @@ mod verdict;
 
 pub use child::main as child_main;
 pub use enter::{View, main as enter_main};
-pub use measure::{InUse, LineRate, Progress, Settings, measure};
+pub use evidence::{
+    BusErrors, Evidence, LinkSeen, RefusedRequests, Severity, Unwatched, Watch, WorkEvidence,
+    XidSeen,
+};
+pub use measure::{InUse, LineRate, Progress, Settings, measure, measure_watched};
 pub use parent::{ChildEnd, Launch, Limits, run_child};
 pub use plan::Depth;
 pub use precondition::{Precondition, Unmet};

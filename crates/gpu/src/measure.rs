@@ -13,6 +13,7 @@ use std::time::Duration;
 use peerway_core::address::PciAddress;
 
 use crate::enter::View;
+use crate::evidence::{Unwatched, Watch};
 use crate::parent::Launch;
 use crate::plan::{Depth, arena_bytes};
 use crate::precondition::{Precondition, Unmet};
@@ -33,6 +34,8 @@ pub struct Settings {
     pub nccl: Option<PathBuf>,
     /// The GPUs; all that the driver shows where none is named.
     pub gpus: Vec<PciAddress>,
+    /// GPUs of the host that the driver should show, as far as the caller could see.
+    pub expected: Vec<PciAddress>,
     /// Only this ordered pair, if one is named.
     pub only: Option<(PciAddress, PciAddress)>,
     /// GPUs that somebody uses, as far as the caller could see.
@@ -120,6 +123,7 @@ impl Settings {
             cuda: None,
             nccl: None,
             gpus: Vec::new(),
+            expected: Vec::new(),
             only: None,
             in_use: Vec::new(),
             allow_in_use: false,
@@ -159,6 +163,7 @@ fn all_reduce_sizes() -> Vec<u64> {
 struct Ongoing<'a> {
     settings: &'a Settings,
     observer: &'a mut dyn FnMut(&Progress),
+    watch: &'a mut dyn Watch,
     result: Measurement,
     /// GPUs that a child which could not be killed still holds: nothing more is tried with them.
     stuck: BTreeSet<PciAddress>,
@@ -166,8 +171,17 @@ struct Ongoing<'a> {
 
 /// Measures. Never fails: what could not be measured is part of the result.
 pub fn measure(settings: &Settings, observer: &mut dyn FnMut(&Progress)) -> Measurement {
-    let mut ongoing =
-        Ongoing { settings, observer, result: Measurement::default(), stuck: BTreeSet::new() };
+    measure_watched(settings, observer, &mut Unwatched)
+}
+
+/// Measures, and joins what the host records meanwhile to what is measured.
+pub fn measure_watched(
+    settings: &Settings,
+    observer: &mut dyn FnMut(&Progress),
+    watch: &mut dyn Watch,
+) -> Measurement {
+    let result = Measurement::default();
+    let mut ongoing = Ongoing { settings, observer, watch, result, stuck: BTreeSet::new() };
     let usable = ongoing.inventory();
     let usable = ongoing.self_checks(usable);
     if usable.len() < 2 && ongoing.result.preconditions.is_empty() {
@@ -240,12 +254,35 @@ impl Ongoing<'_> {
             self.result.preconditions.push(unmet);
             usable.clear();
         }
+        self.compare_with_host();
         for unmet in &self.result.preconditions {
             if let Some(gpu) = unmet.gpu {
                 usable.remove(&gpu);
             }
         }
         usable.into_iter().collect()
+    }
+
+    /// Whether the driver shows all GPUs that the host has for it.
+    fn compare_with_host(&mut self) {
+        if self.result.preconditions.iter().any(Precondition::ends_everything) {
+            return;
+        }
+        let shown = |gpu: &PciAddress| self.result.gpus.iter().any(|seen| seen.address == *gpu);
+        let told = |gpu: &PciAddress| {
+            self.result.preconditions.iter().any(|unmet| unmet.gpu == Some(*gpu))
+        };
+        let missing = self.settings.expected.iter().filter(|gpu| !shown(gpu) && !told(gpu));
+        let missing: Vec<String> = missing.map(ToString::to_string).collect();
+        if !missing.is_empty() {
+            let text = format!(
+                "the host has {} GPUs with this driver that it does not show here: {}; their pairs \
+                 were not measured",
+                missing.len(),
+                missing.join(", ")
+            );
+            self.result.preconditions.push(Precondition::host(Unmet::SomeGpus, text));
+        }
     }
 
     /// Lets each GPU prove that its check finds what is planted.

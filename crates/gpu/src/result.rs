@@ -6,6 +6,7 @@ use peerway_core::address::PciAddress;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::{Evidence, WorkEvidence};
 use crate::precondition::Precondition;
 
 /// How one GPU reaches another's memory.
@@ -193,6 +194,9 @@ pub struct PairResult {
     pub line_rate_bytes_per_second: Option<f64>,
     /// A measured rate is above what the link can carry: writes that vanish look fast.
     pub above_line_rate: bool,
+    /// What the host recorded meanwhile.
+    #[serde(default)]
+    pub evidence: Evidence,
     /// Each operation on its own.
     pub operations: Vec<OperationResult>,
     /// Why it was refused, hung or not run, or what to know about it.
@@ -278,6 +282,7 @@ pub struct AllReduceResult {
     /// With or without P2P.
     pub arm: Arm,
     /// Processes that the ranks ran in: one for all, or one each, as inference engines do.
+    #[serde(default = "one")]
     pub processes: u32,
     /// Bytes of each rank's buffer.
     pub bytes: u64,
@@ -297,6 +302,11 @@ pub struct AllReduceResult {
     pub nccl_version: Option<i32>,
     /// Why it was refused, hung or not run.
     pub detail: Option<String>,
+}
+
+/// Measurements of before were made in one process.
+fn one() -> u32 {
+    1
 }
 
 /// A GPU as the driver shows it.
@@ -380,6 +390,9 @@ pub struct Measurement {
     pub self_checks: Vec<SelfCheck>,
     /// Children that did not end as they should.
     pub children: Vec<ChildNote>,
+    /// What the host recorded during work that is about no single pair; nothing where it was quiet.
+    #[serde(default)]
+    pub evidence: Vec<WorkEvidence>,
 }
 
 /// Whether the check itself works on a GPU.

@@ -153,6 +153,7 @@ impl Ongoing<'_> {
             (row.from, row.to, row.mode, row.verdict) == (from, to, mode, Verdict::Intact)
         }) {
             row.line_rate_bytes_per_second = line_rate;
+            row.evidence.add(done.evidence.clone());
             take_speed(row, &done);
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use peerway_core::address::PciAddress;
 
 use super::Ongoing;
+use crate::evidence::Evidence;
 use crate::plan::Depth;
 use crate::protocol::{Event, PairWork, Work};
 use crate::result::{Engine, Mode, Operation, OperationResult, PairResult, Verdict};
@@ -29,9 +30,11 @@ impl Ongoing<'_> {
             .collect();
         let mut cells = Cells::new();
         let mut small_only = false;
+        let mut evidence = Evidence::default();
         while !left.is_empty() {
             let work = self.pair_work((from, to), mode, left.clone(), small_only);
             let done = self.run(Work::Pair(work), &[from, to]);
+            evidence.add(done.evidence);
             let mut refused = None;
             for event in done.events {
                 match event {
@@ -66,7 +69,8 @@ impl Ongoing<'_> {
             }
             small_only = true;
         }
-        engines.iter().map(|engine| row((from, to), mode, *engine, &cells)).collect()
+        let rows = engines.iter().map(|engine| row((from, to), mode, *engine, &cells));
+        rows.map(|row| PairResult { evidence: evidence.clone(), ..row }).collect()
     }
 
     fn pair_work(
@@ -142,6 +146,7 @@ fn row(
         line_rate_bytes_per_second: None,
         above_line_rate: false,
         detail: worst.clone().find_map(|result| result.detail.clone()),
+        evidence: Evidence::default(),
         operations,
     }
 }

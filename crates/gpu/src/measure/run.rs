@@ -3,6 +3,7 @@
 use peerway_core::address::PciAddress;
 
 use super::{Ongoing, Progress};
+use crate::evidence::{Evidence, WorkEvidence};
 use crate::parent::{Launch, Limits, run_child};
 use crate::protocol::{Event, Request, Work};
 use crate::result::{ChildNote, Engine, Operation};
@@ -20,6 +21,8 @@ pub(super) struct Done {
     pub(super) failure: Option<String>,
     /// Standard error.
     pub(super) log: Vec<String>,
+    /// What the host recorded meanwhile.
+    pub(super) evidence: Evidence,
 }
 
 /// Notes are few; a child that makes them up is cut off.
@@ -103,20 +106,28 @@ impl Ongoing<'_> {
             hung: false,
             failure: None,
             log: Vec::new(),
+            evidence: Evidence::default(),
         };
         if let Some(gpu) = gpus.iter().find(|gpu| self.stuck.contains(gpu)) {
             done.failure = Some(format!("GPU {gpu} is held by a process that can't be killed"));
             return done;
         }
         let name = work.describe();
-        (self.observer)(&Progress::Begin { work: name.clone(), pair: work.pair() });
+        let pair = work.pair();
+        (self.observer)(&Progress::Begin { work: name.clone(), pair });
         let request = Request {
             cuda: self.settings.cuda.clone(),
             nccl: self.settings.nccl.clone(),
             arguments: self.settings.launch.arguments.clone(),
             work,
         };
+        self.watch.begin(gpus);
         self.listen(&request, gpus, environment, &name, &mut done);
+        done.evidence = self.watch.end();
+        if pair.is_none() && !done.evidence.is_quiet() {
+            let evidence = done.evidence.clone();
+            self.result.evidence.push(WorkEvidence { work: name, evidence });
+        }
         (self.observer)(&Progress::End);
         done
     }
@@ -140,12 +151,13 @@ impl Ongoing<'_> {
                 return;
             }
         };
-        let observer = &mut self.observer;
+        let (observer, watch) = (&mut self.observer, &mut self.watch);
         let notes = &mut self.result.notes;
         let mut ended = false;
         let outcome = run_child(&launch, &text, limits, &mut |line| match answer(line) {
             Ok(Event::Step { cell, text }) => {
                 observer(&Progress::Step(text.clone()));
+                watch.sample();
                 done.step = Some(text);
                 done.cell = cell;
             }

@@ -7,6 +7,8 @@ mod common;
 #[path = "../support/container.rs"]
 mod container;
 #[cfg(test)]
+mod evidence;
+#[cfg(test)]
 mod figures;
 #[cfg(test)]
 mod preconditions;

@@ -101,6 +101,18 @@ fn a_gpu_in_use_is_only_measured_if_told() {
 }
 
 #[test]
+fn gpus_that_the_driver_hides_are_told() {
+    let there = |text: &str| text.parse().unwrap();
+    let (result, kinds, text) = check("gpus=2", |settings| {
+        settings.expected =
+            vec![there("0000:21:00.0"), there("0000:41:00.0"), there("0000:61:00.0")];
+    });
+    assert_eq!(kinds, [Unmet::SomeGpus]);
+    assert!(text.contains("0000:61:00.0") && !text.contains("0000:41:00.0"), "{text}");
+    assert_eq!(result.pairs.len(), 2 * 2);
+}
+
+#[test]
 fn one_gpu_makes_no_pair() {
     let (result, kinds, _) = check("gpus=1", |_| {});
     assert_eq!(kinds, [Unmet::TooFewGpus]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerway_gpu::{Arm, Damage, Engine, Measurement, Mode, Settings, Verdict};
+use peerway_gpu::{Arm, Damage, Engine, Measurement, Mode, Settings, Unmet, Verdict};
 use peerway_gpu_fake::Script;
 
 use crate::common::{Fake, quick, row};
@@ -50,6 +50,7 @@ fn a_driver_that_hangs_at_its_start_is_killed() {
     });
     assert!(result.pairs.is_empty());
     assert_eq!(result.preconditions.len(), 1, "{:?}", result.preconditions);
+    assert_eq!(result.preconditions[0].kind, Unmet::DriverHung);
     assert!(result.preconditions[0].message.contains("killed"), "{:?}", result.preconditions);
 }
 
