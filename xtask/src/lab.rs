@@ -3,6 +3,8 @@
 
 mod apt;
 pub mod boot;
+pub mod change;
+mod dkms;
 pub mod facts;
 mod guest;
 mod initramfs;
@@ -13,6 +15,7 @@ pub mod paths;
 pub mod platform;
 mod process;
 pub mod product;
+mod sanitizers;
 pub mod scenario;
 pub mod script;
 mod system;
@@ -76,6 +79,37 @@ enum Command {
         kernel: Series,
         #[command(flatten)]
         on: On,
+        /// Measure memories of many sizes instead, into docs/lab/peer-map-sizes-SERIES.md
+        #[arg(long)]
+        sizes: bool,
+    },
+    /// Build a kernel that watches its memory, locks and objects from Debian's source package, prove the
+    /// peer map on it, and write docs/lab/peer-map-sanitizers-SERIES.md
+    Sanitizers {
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+    },
+    /// Build, install and remove the peer map's DKMS package in a Debian system, and write
+    /// docs/lab/dkms-SERIES.md
+    Dkms {
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+    },
+    /// Boot a machine many times without any step, and count the guests that die
+    Boots {
+        /// Name of the machine
+        #[arg(default_value = "replica")]
+        machine: String,
+        /// How often
+        #[arg(long, default_value_t = 20)]
+        count: u32,
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+        #[command(flatten)]
+        on: On,
     },
     /// Hold the product's verdicts against copies, and write docs/lab/product-SERIES.md
     Product {
@@ -84,6 +118,15 @@ enum Command {
         kernel: Series,
         #[command(flatten)]
         on: On,
+    },
+    /// Apply the product's plans to a kernel, end it in the middle, and write docs/lab/change-SERIES.md
+    Change {
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+        /// One part, printed and not written: story, refusals, trouble, timer, kill, power
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Boot a machine, run one command in its shell, and print what came of it
     Shell {
@@ -146,8 +189,15 @@ fn run(command: Command) -> Result<()> {
             or_all(kernel).into_iter().try_for_each(|series| facts::write(&on.kernel(series)?))
         }
         Command::Machines => machines(),
+        Command::Change { kernel, only } => change::write(kernel, only.as_deref()),
         Command::Product { kernel, on } => product::write(&on.kernel(kernel)?),
-        Command::Kmod { kernel, on } => kmod::write(&on.kernel(kernel)?),
+        Command::Kmod { kernel, on, sizes: false } => kmod::write(&on.kernel(kernel)?),
+        Command::Kmod { kernel, on, sizes: true } => kmod::write_sizes(&on.kernel(kernel)?),
+        Command::Sanitizers { kernel } => sanitizers::write(kernel),
+        Command::Dkms { kernel } => dkms::write(&kernel.fetched()?),
+        Command::Boots { machine, count, kernel, on } => {
+            boots(&Machine::named(&machine)?, count, &on.kernel(kernel)?)
+        }
         Command::Shell { machine, kernel, on, program, command } => {
             shell(&machine, &on.kernel(kernel)?, &program, &command)
         }
@@ -165,6 +215,17 @@ fn run_one(scenario: &Scenario, kernel: &Kernel) -> Result<()> {
         return Ok(());
     }
     anyhow::bail!("not what is expected:\n  {}", facts.differences().join("\n  "))
+}
+
+fn boots(machine: &Machine, count: u32, kernel: &Kernel) -> Result<()> {
+    let mut seconds = 0.0;
+    for _ in 0..count {
+        seconds += Boot::new(kernel, machine).run()?.seconds;
+    }
+    let each = seconds / f64::from(count.max(1));
+    println!("{}: {each:.1} s each", kernel.platform.emulator.version()?);
+    println!("{}", boot::Tally::now());
+    Ok(())
 }
 
 fn machines() -> Result<()> {

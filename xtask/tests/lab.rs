@@ -85,6 +85,11 @@ fn verdict_and_fact_agree_for_every_pair_of_the_replica() {
 }
 
 #[test]
+fn faults_are_put_down_to_the_requester_the_bar_and_the_offset_of_the_copy() {
+    check_product("faults");
+}
+
+#[test]
 fn reading_commands_leave_the_machine_as_it_was() {
     check_product("still");
 }

@@ -19,14 +19,23 @@ pub const ENGINE_BAR: u8 = 0;
 pub struct Limits {
     /// Bytes, a multiple of eight.
     pub bytes: usize,
+    /// Where in the target's memory the source begins, a multiple of eight.
+    pub offset: usize,
     /// From start to verdict.
     pub deadline: Duration,
+}
+
+impl Limits {
+    /// How much of the target's memory a copy reaches into: source and destination.
+    pub fn reach(self) -> usize {
+        self.offset.saturating_add(2 * self.bytes)
+    }
 }
 
 impl Default for Limits {
     /// One transfer of the engine, and fifty times what it needs.
     fn default() -> Self {
-        Self { bytes: TRANSFER, deadline: Duration::from_secs(10) }
+        Self { bytes: TRANSFER, offset: 0, deadline: Duration::from_secs(10) }
     }
 }
 
@@ -78,27 +87,33 @@ pub fn judged(
     memory: &Memory<'_>,
     limits: Limits,
 ) -> Result<Probe> {
-    let bytes = limits.bytes;
-    // The source lies at the beginning of the memory, the destination right after it.
-    if bytes == 0 || !bytes.is_multiple_of(8) || bytes > memory.mapping.length() / 2 {
-        let room = memory.mapping.length() / 2;
-        return Err(format!("cannot copy {bytes} bytes: a multiple of 8 up to {room} fits").into());
+    // The destination lies right after the source.
+    let (bytes, source) = (limits.bytes, limits.offset);
+    let destination = source.saturating_add(bytes);
+    let whole = bytes.is_multiple_of(8) && source.is_multiple_of(8);
+    if bytes == 0 || !whole || limits.reach() > memory.mapping.length() {
+        let room = memory.mapping.length();
+        return Err(format!(
+            "cannot copy {bytes} bytes at {source}: both are multiples of 8, and offset and twice the \
+             bytes fit into {room}"
+        )
+        .into());
     }
     let tag = Tag { pair: pair_number(names), round: round_number()? };
     for index in 0..u32::try_from(bytes / 8)? {
         let at = usize::try_from(index)? * 8;
-        memory.mapping.store(at, tag.word(index))?;
-        memory.mapping.store(bytes + at, poison(index))?;
+        memory.mapping.store(source + at, tag.word(index))?;
+        memory.mapping.store(destination + at, poison(index))?;
     }
     let end = Instant::now() + limits.deadline;
     let mut probe = names.without_copy(Verdict::Intact, String::new());
     memory.mode.clone_into(&mut probe.mode);
-    if move_all(engine, memory.address, bytes, end)? == Ended::No {
+    if move_all(engine, memory.address + u64::try_from(source)?, bytes, end)? == Ended::No {
         probe.verdict = Verdict::Hung;
         probe.detail = format!("the engine was still busy after {:?}", limits.deadline);
         return Ok(probe);
     }
-    let words = (0..bytes / 8).map(|word| memory.mapping.load(bytes + word * 8));
+    let words = (0..bytes / 8).map(|word| memory.mapping.load(destination + word * 8));
     let words = words.collect::<Result<Vec<u64>>>()?;
     probe.bytes = u64::try_from(bytes)?;
     match pattern::judge(tag, words.into_iter(), poison) {

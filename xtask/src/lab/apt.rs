@@ -111,6 +111,15 @@ pub(super) fn mirror() -> Result<String> {
     Ok(Mirrors::of_this_machine()?.main)
 }
 
+/// The line of a source list for a suite, without the key, which a system of that release has itself.
+///
+/// # Errors
+/// As [`mirror`].
+pub(super) fn source_line(suite: &str) -> Result<String> {
+    let mirrors = Mirrors::of_this_machine()?;
+    Ok(format!("deb {} {suite} main\n", mirrors.of(suite)))
+}
+
 /// Base addresses of the Debian archives that this machine already uses.
 struct Mirrors {
     main: String,
@@ -127,6 +136,10 @@ impl Mirrors {
         Self::configured().context(
             "this machine's apt sources have no Debian archive whose mirror the lab could use",
         )
+    }
+
+    fn of(&self, suite: &str) -> &str {
+        if suite.ends_with("-security") { &self.security } else { &self.main }
     }
 
     fn configured() -> Result<Self> {
@@ -157,7 +170,7 @@ impl Mirrors {
 fn source_list(mirrors: &Mirrors, suites: &[&str]) -> String {
     let mut text = String::new();
     for suite in suites {
-        let base = if suite.ends_with("-security") { &mirrors.security } else { &mirrors.main };
+        let base = mirrors.of(suite);
         text.push_str(&format!("deb [signed-by={KEYRING}] {base} {suite} main\n"));
     }
     text

@@ -51,6 +51,12 @@ impl Facts {
         }
     }
 
+    /// Adds all that other facts say.
+    pub fn append(&mut self, other: &Self) {
+        self.text.push_str(&other.text);
+        self.differences.extend(other.differences.iter().cloned());
+    }
+
     /// The Markdown.
     pub fn text(&self) -> &str {
         &self.text
@@ -88,9 +94,17 @@ pub(super) fn write(kernel: &Kernel) -> Result<()> {
 /// # Errors
 /// Where it cannot be written.
 pub(super) fn publish(name: &str, kernel: &Kernel, text: &str) -> Result<()> {
+    publish_plain(name, kernel, &format!("{}\n\n{}", text.trim_end(), boot::Tally::now()))
+}
+
+/// The same for a page that no boot was needed for.
+///
+/// # Errors
+/// As [`publish`].
+pub(super) fn publish_plain(name: &str, kernel: &Kernel, text: &str) -> Result<()> {
     let (prefix, series) = (kernel.platform.prefix(), &kernel.series);
     let file = paths::repository().join("docs/lab").join(format!("{name}-{prefix}{series}.md"));
-    fs::write(&file, format!("{}\n\n{}\n", text.trim_end(), boot::Tally::now()))
+    fs::write(&file, format!("{}\n", text.trim_end()))
         .with_context(|| format!("cannot write {}", file.display()))?;
     println!("{}", file.display());
     Ok(())

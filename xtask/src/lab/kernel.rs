@@ -59,6 +59,9 @@ pub struct Kernel {
     /// What it is booted on.
     #[serde(skip)]
     pub platform: Platform,
+    /// The build directory of one that was built here.
+    #[serde(skip)]
+    pub(super) built: Option<PathBuf>,
 }
 
 impl Series {
@@ -71,6 +74,18 @@ impl Series {
             let names: Vec<&str> = SERIES.iter().map(|series| series.name).collect();
             format!("no kernel series {name:?}; there are {}", names.join(", "))
         })
+    }
+
+    /// Whether a source package, such as `linux-source-6.12`, is of this series.
+    pub(super) fn has_source(self, package: &str) -> bool {
+        let version = package.strip_prefix("linux-source-").unwrap_or_default();
+        version == self.prefix || version.split('.').next() == Some(self.prefix)
+    }
+
+    /// The Debian release of its first suite.
+    pub(super) fn release(self) -> Result<&'static str> {
+        let suite = self.suites.first().context("a series without a suite")?;
+        Ok(suite.split('-').next().unwrap_or(suite))
     }
 
     fn directory(self) -> PathBuf {
@@ -147,7 +162,8 @@ impl Series {
             keep_module(&found, name, &into, &mut modules)?;
         }
         let platform = Platform::default();
-        Ok(Kernel { series: self.name.to_owned(), release, package, modules, platform })
+        let series = self.name.to_owned();
+        Ok(Kernel { series, release, package, modules, platform, built: None })
     }
 }
 
@@ -157,6 +173,18 @@ impl Kernel {
     pub fn on(mut self, platform: Platform) -> Self {
         self.platform = platform;
         self
+    }
+
+    /// The Debian release whose compiler built it, and the suite that carries it.
+    pub(super) fn debian(&self) -> Result<(&'static str, &'static str)> {
+        let series = Series::named(&self.series)?;
+        let suite = series.suites.last().context("a series without a suite")?;
+        Ok((series.release()?, suite))
+    }
+
+    /// How much longer than usual everything on it may take.
+    pub(super) fn patience(&self) -> u32 {
+        if self.built.is_some() { 8 } else { 1 }
     }
 
     /// Its release, and its platform where that is not the usual one.
@@ -172,6 +200,9 @@ impl Kernel {
     /// # Errors
     /// Where the series' name is none of ours.
     pub fn image(&self) -> Result<PathBuf> {
+        if let Some(built) = &self.built {
+            return Ok(built.join("arch/x86/boot/bzImage"));
+        }
         Ok(Series::named(&self.series)?.directory().join("vmlinuz"))
     }
 

@@ -33,17 +33,15 @@ pub struct Modules {
 /// # Errors
 /// Where the headers cannot be had, or what the compiler said.
 pub fn build(kernel: &Kernel) -> Result<Modules> {
-    let series = Series::named(&kernel.series)?;
-    let release = series.suites.first().context("a series without a suite")?;
-    let release = release.split('-').next().unwrap_or(release);
-    let place = Place::of(series, release)?;
-    let compiler = place.headers(kernel, series)?;
-    place.ensure_compiler(&compiler)?;
+    let place = match &kernel.built {
+        Some(built) => Place::beside(built)?,
+        None => Place::with_headers(kernel)?,
+    };
     let mut files = Vec::new();
     for (name, sources) in MODULES {
-        let directory = format!("build/{}", sources.replace('/', "-"));
+        let directory = format!("modules/{}", sources.replace('/', "-"));
         place.copy_sources(&paths::repository().join(sources), &directory)?;
-        place.make(kernel, &directory)?;
+        place.make(&directory)?;
         let file = place.root.join(&directory).join(format!("{name}.ko"));
         if !file.is_file() {
             bail!("the build made no {}", file.display());
@@ -60,27 +58,42 @@ struct Place {
     root: PathBuf,
     /// The Debian release of that system, which is not this machine's.
     release: Option<String>,
+    /// What modules are built against, below the root.
+    headers: String,
 }
 
 impl Place {
-    /// On this machine where it is of the right Debian release, else in a system of that release.
-    fn of(series: Series, release: &str) -> Result<Self> {
+    /// For a kernel that was built here.
+    fn beside(built: &Path) -> Result<Self> {
+        let root = built.parent().context("a build directory without a parent")?.to_path_buf();
+        let headers = built.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { root, release: None, headers })
+    }
+
+    /// For a kernel of a package: on this machine where it is of the right Debian release, else in a
+    /// system of that release.
+    fn with_headers(kernel: &Kernel) -> Result<Self> {
+        let series = Series::named(&kernel.series)?;
+        let headers = format!("usr/src/linux-headers-{}", kernel.release);
+        let place = Self::of(series, series.release()?, headers)?;
+        let compiler = place.headers(kernel, series)?;
+        place.ensure_compiler(&compiler)?;
+        Ok(place)
+    }
+
+    fn of(series: Series, release: &str, headers: String) -> Result<Self> {
         let kmod = paths::cache().join("kmod");
         let here = fs::read_to_string("/etc/os-release").unwrap_or_default();
         if here.lines().any(|line| line == format!("VERSION_CODENAME={release}")) {
-            return Ok(Self { root: kmod.join(series.name), release: None });
+            return Ok(Self { root: kmod.join(series.name), release: None, headers });
         }
         let system = System::ensure(release)?;
-        Ok(Self { root: system.root().to_path_buf(), release: Some(release.to_owned()) })
-    }
-
-    fn headers_of(&self, kernel: &Kernel) -> PathBuf {
-        self.root.join("usr/src").join(format!("linux-headers-{}", kernel.release))
+        Ok(Self { root: system.root().to_path_buf(), release: Some(release.to_owned()), headers })
     }
 
     /// Fetches the headers if they are not here, and gives the name of the compiler that they want.
     fn headers(&self, kernel: &Kernel, series: Series) -> Result<String> {
-        let headers = self.headers_of(kernel);
+        let headers = self.root.join(&self.headers);
         let variables = headers.join(".kernelvariables");
         if !headers.join("Makefile.ready").is_file() {
             let package = format!("linux-headers-{}", kernel.release);
@@ -141,7 +154,7 @@ impl Place {
     /// Copies what changed, so that only that is built again.
     fn copy_sources(&self, from: &Path, directory: &str) -> Result<()> {
         let into = self.root.join(directory);
-        fs::create_dir_all(&into).with_context(|| format!("cannot create {}", into.display()))?;
+        ensure_directory(&into)?;
         let entries =
             fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))?;
         for entry in entries {
@@ -160,19 +173,17 @@ impl Place {
         Ok(())
     }
 
-    fn make(&self, kernel: &Kernel, directory: &str) -> Result<()> {
-        let headers = format!("usr/src/linux-headers-{}", kernel.release);
-        let mut command = if self.release.is_none() {
-            let mut command = Command::new("make");
-            command.arg("-C").arg(self.root.join(&headers));
-            command.arg(format!("M={}", self.root.join(directory).display()));
+    fn make(&self, directory: &str) -> Result<()> {
+        let headers = &self.headers;
+        let mut command = if let Some(release) = &self.release {
+            // The kernel's object tool reads /proc.
+            let mut command = System::at(release).command_with_proc();
+            command.args(["make", "-C", &format!("/{headers}"), &format!("M=/{directory}")]);
             command
         } else {
-            // The kernel's object tool reads /proc; the mount ends with the command.
-            let script = "mount -t proc proc \"$1/proc\" && exec chroot \"$@\"";
-            let mut command = Command::new("unshare");
-            command.args(["--mount", "sh", "-ec", script, "sh"]).arg(&self.root);
-            command.args(["make", "-C", &format!("/{headers}"), &format!("M=/{directory}")]);
+            let mut command = Command::new("make");
+            command.arg("-C").arg(self.root.join(headers));
+            command.arg(format!("M={}", self.root.join(directory).display()));
             command
         };
         // Type information is not needed, and the tool that makes it may be missing.
@@ -197,11 +208,41 @@ pub(super) fn write(kernel: &Kernel) -> Result<()> {
             facts.differences().join("\n  ")
         );
     }
-    let text = format!("{}{}", header(kernel, &modules)?, facts.text());
-    facts::publish("peer-map", kernel, &text)
+    let option = kernel.platform.option();
+    let command = format!("kmod --kernel {}{option}", kernel.series);
+    let head = header(kernel, &modules, "What the peer-map module did", &command)?;
+    facts::publish("peer-map", kernel, &format!("{head}{}", facts.text()))
 }
 
-fn header(kernel: &Kernel, modules: &Modules) -> Result<String> {
+/// Measures memories of many sizes, and writes `docs/lab/peer-map-sizes-SERIES.md`.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn write_sizes(kernel: &Kernel) -> Result<()> {
+    let modules = build(kernel)?;
+    let facts = peer_map::measure(kernel, &modules)?;
+    print!("{}", facts.text());
+    if !facts.differences().is_empty() {
+        bail!("{} differs:\n  {}", kernel.release, facts.differences().join("\n  "));
+    }
+    let option = kernel.platform.option();
+    let command = format!("kmod --sizes --kernel {}{option}", kernel.series);
+    let head = header(kernel, &modules, "Time and tables of peer maps of many sizes", &command)?;
+    facts::publish("peer-map-sizes", kernel, &format!("{head}{}", facts.text()))
+}
+
+/// A directory, made with its parents if it is not there.
+pub(super) fn ensure_directory(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// The beginning of a page: its title, the command that writes it, and what ran.
+pub(super) fn header(
+    kernel: &Kernel,
+    modules: &Modules,
+    title: &str,
+    command: &str,
+) -> Result<String> {
     let mut facts = Facts::default();
     let mut rows = vec![
         vec!["kernel".to_owned(), format!("{} ({})", kernel.release, kernel.package)],
@@ -219,11 +260,9 @@ fn header(kernel: &Kernel, modules: &Modules) -> Result<String> {
     }
     facts.table(&["what ran", ""], &rows);
     Ok(format!(
-        "# What the peer-map module did on kernel {}\n\n\
-         Generated by `cargo xtask lab kmod --kernel {}{}`; do not edit.\n\n{}",
+        "# {title} on kernel {}\n\n\
+         Generated by `cargo xtask lab {command}`; do not edit.\n\n{}",
         kernel.title(),
-        kernel.series,
-        kernel.platform.option(),
         facts.text()
     ))
 }

@@ -9,7 +9,7 @@ use peerway_lab_protocol::{Accelerator, Binding};
 use serde::Deserialize;
 
 use super::paths;
-use super::platform::Iommu;
+use super::platform::{Emulator, Iommu};
 
 mod arguments;
 
@@ -144,6 +144,18 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// Whether an emulator can play it: the newer one's root ports always have ACS.
+    pub fn fits(&self, emulator: Emulator) -> bool {
+        emulator == Emulator::Own || self.slots.iter().all(|slot| slot.acs)
+    }
+
+    /// The same machine with accelerators' memories of a size, such as `4G`.
+    #[must_use]
+    pub fn with_memory(mut self, size: &str) -> Self {
+        size.clone_into(&mut self.accelerator_memory);
+        self
     }
 
     /// Engines and their memories, in order of address.

@@ -17,6 +17,7 @@ use super::{paths, process, script};
 
 mod agreement;
 mod document;
+mod faults;
 pub mod outside;
 mod replica;
 mod still;
@@ -99,7 +100,7 @@ pub struct Part {
 }
 
 /// All of them, in the order of the document.
-pub const PARTS: [Part; 4] = [
+pub const PARTS: [Part; 5] = [
     Part { name: "replica", title: "Verdict and fact on the replica", run: replica::run },
     Part {
         name: "machines",
@@ -107,6 +108,7 @@ pub const PARTS: [Part; 4] = [
         run: agreement::machines,
     },
     Part { name: "separate", title: "Engines and memories apart", run: replica::separate },
+    Part { name: "faults", title: "Faults and whose they are", run: faults::run },
     Part { name: "still", title: "What reading commands leave as it was", run: still::run },
 ];
 

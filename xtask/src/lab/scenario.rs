@@ -176,12 +176,27 @@ pub(super) fn by_requester(probes: &[Probe]) -> BTreeMap<String, BTreeSet<bool>>
     found
 }
 
-/// Faults in kernel lines, in the three shapes that the kernels of the matrix print.
+/// Faults in kernel lines, in the shapes that the kernels of the matrix print.
 pub(super) fn faults(lines: &[String]) -> Vec<Fault> {
-    lines.iter().filter_map(|line| fault(line)).collect()
+    lines.iter().filter_map(|line| intel_fault(line).or_else(|| amd_fault(line))).collect()
 }
 
-fn fault(line: &str) -> Option<Fault> {
+/// The emulated AMD unit says device 0000:00:00.0 and address 0, whoever asked for what.
+fn amd_fault(line: &str) -> Option<Fault> {
+    let (before, rest) = line.split_once("AMD-Vi: Event logged [IO_PAGE_FAULT ")?;
+    let field = |name: &str| rest.split([' ', ']']).find_map(|word| word.strip_prefix(name));
+    let device = field("device=").or_else(|| before.trim_end_matches(": ").rsplit(' ').next())?;
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    // Bit RW of the event (AMD I/O virtualization specification, IO_PAGE_FAULT).
+    let writes = number(field("flags=")?)? & 0x20 != 0;
+    Some(Fault {
+        requester: device.to_owned(),
+        access: if writes { "write" } else { "read" },
+        address: number(field("address=")?)?,
+    })
+}
+
+fn intel_fault(line: &str) -> Option<Fault> {
     let rest = line.strip_prefix("DMAR: [DMA ")?;
     let access = if rest.starts_with("Read") { "read" } else { "write" };
     let (_, rest) = rest.split_once("Request device [")?;
@@ -201,8 +216,8 @@ mod tests {
     use super::*;
 
     fn check(line: &str, expected: Option<(&str, &str, u64)>) {
-        let found = fault(line);
-        let found = found.as_ref().map(|one| (one.requester.as_str(), one.access, one.address));
+        let found = faults(&[line.to_owned()]);
+        let found = found.first().map(|one| (one.requester.as_str(), one.access, one.address));
         assert_eq!(found, expected);
     }
 
@@ -221,5 +236,13 @@ mod tests {
             Some(("0000:05:00.0", "read", 0xe000_0000)),
         );
         check("DMAR: DRHD: handling fault status reg 2", None);
+        check(
+            "pci 0000:00:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0003 address=0x400000 flags=0x0020]",
+            Some(("0000:00:00.0", "write", 0x40_0000)),
+        );
+        check(
+            "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:05:00.0 domain=0x0003 address=0x400000 flags=0x0000]",
+            Some(("0000:05:00.0", "read", 0x40_0000)),
+        );
     }
 }

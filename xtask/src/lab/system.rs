@@ -40,7 +40,7 @@ impl System {
         let mirror = apt::mirror()?;
         process::output(
             Command::new("debootstrap")
-                .args(["--variant=minbase", "--include=make,libelf1t64,xz-utils", release])
+                .args(["--variant=minbase", "--include=make,xz-utils", release])
                 .arg(&system.root)
                 .arg(mirror),
         )
@@ -64,6 +64,17 @@ impl System {
         command
     }
 
+    /// The same with `/proc`, as some programs need it; the mount ends with the command.
+    pub(super) fn command_with_proc(&self) -> Command {
+        let script = "mount -t proc proc \"$1/proc\" && exec chroot \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-ec", script, "sh"])
+            .arg(&self.root)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
     /// Installs packages of its release.
     ///
     /// # Errors
@@ -80,7 +91,7 @@ impl System {
     /// What apt said.
     pub(super) fn install_from(&self, suite: &str, package: &str) -> Result<()> {
         let list = self.root.join("etc/apt/sources.list.d").join(format!("{suite}.list"));
-        fs::write(&list, format!("deb {} {suite} main\n", apt::mirror()?))
+        fs::write(&list, apt::source_line(suite)?)
             .with_context(|| format!("cannot write {}", list.display()))?;
         process::output(self.command("apt-get").args(["--quiet=2", "update"]))?;
         self.install(&["--target-release", suite, package])

@@ -10,8 +10,8 @@ use peerway_lab_protocol::{Accelerator, Probe, Verdict};
 
 /// Memory that is mapped for a copy: source and destination of the largest one asked for.
 const LARGEST_COPY: usize = 4 << 20;
-const USAGE: &str = "usage: lab-copy probe --from ADDRESS --to ADDRESS [--bytes N] [--deadline-ms N]\n       \
-                     lab-copy matrix [--bytes N] [--deadline-ms N]";
+const USAGE: &str = "usage: lab-copy probe --from ADDRESS --to ADDRESS [--bytes N] [--offset N] [--deadline-ms N]\n       \
+                     lab-copy matrix [--bytes N] [--offset N] [--deadline-ms N]";
 
 #[derive(Debug, Default)]
 struct Options {
@@ -56,6 +56,7 @@ impl Options {
                 "--from" => options.from = Some(value),
                 "--to" => options.to = Some(value),
                 "--bytes" => options.limits.bytes = number(&word, &value)?,
+                "--offset" => options.limits.offset = number(&word, &value)?,
                 "--deadline-ms" => {
                     options.limits.deadline = Duration::from_millis(number(&word, &value)?);
                 }
@@ -84,7 +85,7 @@ fn probe(from: &Accelerator, to: &Accelerator, limits: Limits) -> Result<Probe> 
         let detail = "requester and target are the same device".to_owned();
         return Ok(names.without_copy(Verdict::NotRun, detail));
     }
-    match (Requester::open(from), Target::open(to, 2 * limits.bytes)) {
+    match (Requester::open(from), Target::open(to, limits.reach())) {
         (Ok(from), Ok(to)) => from.copy_to(&to, names, limits),
         (Err(error), _) | (_, Err(error)) => {
             Ok(names.without_copy(Verdict::Refused, error.to_string()))
@@ -97,7 +98,7 @@ fn probe(from: &Accelerator, to: &Accelerator, limits: Limits) -> Result<Probe> 
 fn matrix(accelerators: &[Accelerator], limits: Limits) -> Result<()> {
     let mut opened = Vec::new();
     for one in accelerators {
-        let target = Target::open(one, 2 * limits.bytes)?;
+        let target = Target::open(one, limits.reach())?;
         opened.push((one, Requester::open(one)?, target));
     }
     for distance in 1..opened.len() {

@@ -13,6 +13,7 @@ use peerway_lab_guest::{Context as _, Result, init, sysfs};
 use peerway_lab_protocol::{Crash, Inventory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
+use rustix::process::{Pid, setpriority_process};
 
 const PRODUCT: &str = "/lab/bin/peerway";
 const STATE: &str = "/var/lib/peerway";
@@ -23,9 +24,9 @@ const PROBE: &str = "/lab/bin/lab-copy";
 const DEADLINE: Duration = Duration::from_mins(5);
 /// How long somebody else's recovery is waited for.
 const LOCKED: Duration = Duration::from_mins(1);
-/// What leads from the first priority, which is this program's, to the last.
-const LAST: &str = "39";
+/// Priorities of this program and of the one that it ends.
 const FIRST: i32 = -20;
+const LAST: i32 = 19;
 const USAGE: &str = "usage: lab-crash kill PLAN FIRST EVERY LAST
        lab-crash cut PLAN RECORD";
 
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    rustix::process::setpriority_process(None, FIRST)?;
+    setpriority_process(None, FIRST)?;
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -103,22 +104,24 @@ fn cut(plan: &str, record: usize) -> Result<()> {
 }
 
 fn apply(plan: &str) -> Result<Child> {
-    let words = ["-n", LAST, PRODUCT, "--accelerator", "/lab/accelerators.toml", "apply", plan];
-    Command::new("nice")
+    let words = ["--accelerator", "/lab/accelerators.toml", "apply", plan, "--probe", PROBE];
+    let child = Command::new(PRODUCT)
         .args(words)
-        .args(["--probe", PROBE, "--confirm-within", "600"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
         .spawn()
-        .context(|| format!("cannot start {PRODUCT}"))
+        .context(|| format!("cannot start {PRODUCT}"))?;
+    let number = Pid::from_raw(i32::try_from(child.id())?);
+    setpriority_process(number, LAST)?;
+    Ok(child)
 }
 
 /// Exit status and last line of what it said; the timer of a killed apply may be at it already.
 fn recover(verb: &str) -> Result<(Option<i32>, String)> {
     let end = Instant::now() + LOCKED;
     loop {
-        let output = Command::new("nice").args(["-n", LAST, PRODUCT, verb]).output()?;
+        let output = Command::new(PRODUCT).arg(verb).output()?;
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).trim().to_owned();
         if !text.contains("holds the lock") || Instant::now() > end {

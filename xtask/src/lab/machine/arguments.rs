@@ -124,7 +124,9 @@ impl Arguments {
             }
             Kind::Memory => {
                 let size = &machine.accelerator_memory;
-                let object = format!("memory-backend-ram,id=memory{id},size={size},share=on");
+                // Pages come when they are touched: the memories may be larger than this machine's.
+                let object =
+                    format!("memory-backend-ram,id=memory{id},size={size},share=on,reserve=off");
                 self.add("-object", &object);
                 self.add("-device", &format!("ivshmem-plain,{place},memdev=memory{id}"));
             }

@@ -40,6 +40,10 @@ pub(super) fn machines(kernel: &Kernel) -> Result<Facts> {
     let mut facts = Facts::default();
     for (name, more, expected) in MACHINES {
         let machine = Machine::named(name)?;
+        if !machine.fits(kernel.platform.emulator) {
+            facts.say(format!("Machine `{name}`: {}.", routes::WITHOUT));
+            continue;
+        }
         let arrives = routes::MACHINES.iter().find(|(of, _)| *of == name);
         let steps = if arrives.is_some() { routes::steps() } else { sides::steps() };
         let report = boot(kernel, &machine)?.steps(diagnoses("said", more)).steps(steps).run()?;

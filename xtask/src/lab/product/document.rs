@@ -71,6 +71,31 @@ pub(super) struct Iommu {
     pub(super) state: String,
 }
 
+/// `faults --format json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Faults {
+    pub(super) requesters: Vec<Requester>,
+}
+
+/// A device whose requests faulted.
+#[derive(Debug, Deserialize)]
+pub(super) struct Requester {
+    pub(super) address: String,
+    pub(super) access: String,
+    pub(super) count: usize,
+    pub(super) tenant: Option<String>,
+    pub(super) targets: Vec<Target>,
+}
+
+/// Whose memory they went to.
+#[derive(Debug, Deserialize)]
+pub(super) struct Target {
+    pub(super) device: String,
+    pub(super) bar: u8,
+    pub(super) offset_first: u64,
+    pub(super) offset_last: u64,
+}
+
 /// What a step of the product printed; a verdict that it leaves open is an answer too.
 pub(super) fn of<T: serde::de::DeserializeOwned>(report: &Report, step: &str) -> Result<T> {
     let outcome = report.outcome(step)?;

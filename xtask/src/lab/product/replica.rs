@@ -9,6 +9,7 @@ use super::super::boot::Report;
 use super::super::facts::Facts;
 use super::super::kernel::Kernel;
 use super::super::machine::Machine;
+use super::super::platform::Iommu;
 use super::super::scenario::{
     inventory_of, inventory_step, matrix_step, older_than, probes_of, type_write,
 };
@@ -82,7 +83,7 @@ fn one(
     }
     let report = boot(kernel, &machine)?.steps(steps).run()?;
     facts.say(format!("Machine `{name}`: {}.", machine.summary));
-    inventory(facts, name, &report)?;
+    inventory(facts, kernel, name, &report)?;
     verdicts(facts, &machine, &report, "translated", &expected.translated)?;
     for engine in changed {
         let write = type_write(report.outcome(&format!("type {engine}"))?)?;
@@ -149,11 +150,15 @@ fn identity(machine: &Machine, engine: &str) -> Vec<Step> {
 }
 
 /// The product's inventory against that of the guest's kernel.
-fn inventory(facts: &mut Facts, name: &str, report: &Report) -> Result<()> {
+fn inventory(facts: &mut Facts, kernel: &Kernel, name: &str, report: &Report) -> Result<()> {
+    let vendor = match kernel.platform.iommu {
+        Iommu::Intel => "intel",
+        Iommu::Amd => "amd",
+    };
     let truth = inventory_of(report, "inventory")?;
     let said: Scan = document::of(report, "scan")?;
     facts.expect(&format!("{name}: gaps"), &said.gaps.len(), &0);
-    facts.expect(&format!("{name}: IOMMU"), &said.iommu.vendor.as_deref(), &Some("intel"));
+    facts.expect(&format!("{name}: IOMMU"), &said.iommu.vendor.as_deref(), &Some(vendor));
     facts.expect(&format!("{name}: IOMMU"), &said.iommu.state.as_str(), &"on");
     let tenants: BTreeMap<&str, &Vec<String>> =
         said.tenants.iter().map(|tenant| (tenant.id.as_str(), &tenant.devices)).collect();

@@ -6,6 +6,7 @@ use super::{inventory_of, older_than, pairs};
 use crate::lab::facts::Facts;
 use crate::lab::kernel::Kernel;
 use crate::lab::machine::Machine;
+use crate::lab::platform::Iommu;
 
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let machine = Machine::named("replica")?;
@@ -13,7 +14,9 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let inventory = inventory_of(&report, "inventory")?;
     let mut facts = Facts::default();
     facts.say(format!("Machine `replica`: {}.", machine.summary));
-    let kind = if older_than(kernel, 5, 15) { "DMA" } else { "DMA-FQ" };
+    // AMD's driver flushes at once where it sees that its unit is emulated.
+    let strict = older_than(kernel, 5, 15) || kernel.platform.iommu == Iommu::Amd;
+    let kind = if strict { "DMA" } else { "DMA-FQ" };
     let nodes = machine.nodes();
     let mut rows = Vec::new();
     for accelerator in machine.accelerators() {

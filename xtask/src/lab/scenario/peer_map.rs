@@ -18,13 +18,15 @@ mod copies;
 mod life;
 mod others;
 mod refusals;
+mod sizes;
+mod watched;
 
 /// Bus numbers of the tenant's accelerators on the large machine.
 const TENANT: [&str; 4] = ["01", "11", "61", "71"];
 /// 4 KiB pages of a memory of 2 GiB.
 const PAGES: u64 = 0x8_0000;
 /// Words of kernel lines that must never come once the modules are loaded.
-const BAD: [&str; 12] = [
+const BAD: [&str; 16] = [
     "BUG",
     "WARNING",
     "Oops",
@@ -37,6 +39,11 @@ const BAD: [&str; 12] = [
     "INFO: task",
     "rcu: INFO",
     "DMAR: ERROR",
+    // Of kernels that were built to watch themselves.
+    "KASAN",
+    "INFO: possible",
+    "ODEBUG",
+    "DMA-API",
 ];
 
 /// Carries the whole proof out.
@@ -57,6 +64,27 @@ pub fn prove(kernel: &Kernel, modules: &Modules) -> Result<Facts> {
     Ok(facts)
 }
 
+/// What only a kernel that watches itself can show.
+///
+/// # Errors
+/// As [`prove`].
+pub fn watched(kernel: &Kernel, modules: &Modules) -> Result<Facts> {
+    let mut facts = Facts::default();
+    facts.say("## What the kernel watches");
+    watched::prove(&Proof { kernel, modules }, &mut facts).context("watched")?;
+    Ok(facts)
+}
+
+/// Measures memories of many sizes.
+///
+/// # Errors
+/// As [`prove`].
+pub fn measure(kernel: &Kernel, modules: &Modules) -> Result<Facts> {
+    let mut facts = Facts::default();
+    sizes::prove(&Proof { kernel, modules }, &mut facts).context("sizes")?;
+    Ok(facts)
+}
+
 /// What every part of the proof needs.
 #[derive(Debug)]
 struct Proof<'a> {
@@ -67,11 +95,24 @@ struct Proof<'a> {
 impl Proof<'_> {
     /// Boots a machine, loads the modules and carries steps out; the kernel must not complain.
     fn boot(&self, machine: &str, steps: Vec<Step>, facts: &mut Facts) -> Result<Report> {
-        let described = Machine::named(machine)?;
+        self.boot_machine(&Machine::named(machine)?, steps, facts)
+    }
+
+    /// The same with memories of a size.
+    fn boot_sized(&self, size: &str, steps: Vec<Step>, facts: &mut Facts) -> Result<Report> {
+        self.boot_machine(&Machine::named("sizes")?.with_memory(size), steps, facts)
+    }
+
+    fn boot_machine(
+        &self,
+        machine: &Machine,
+        steps: Vec<Step>,
+        facts: &mut Facts,
+    ) -> Result<Report> {
         let functions = paths::sources().join("kmod-test").join("peer-map.sh");
         let functions =
             fs::read(&functions).with_context(|| format!("cannot read {}", functions.display()))?;
-        let mut boot = Boot::new(self.kernel, &described).file("/lab/peer-map.sh", functions);
+        let mut boot = Boot::new(self.kernel, machine).file("/lab/peer-map.sh", functions);
         let mut load = Vec::new();
         for (name, file) in &self.modules.files {
             let content =
@@ -94,7 +135,7 @@ impl Proof<'_> {
             .filter(|line| BAD.iter().any(|word| line.contains(word)))
             .take(3)
             .collect();
-        facts.expect(&format!("{machine}: bad kernel lines"), &bad, &Vec::new());
+        facts.expect(&format!("{}: bad kernel lines", machine.name), &bad, &Vec::new());
         Ok(report)
     }
 }

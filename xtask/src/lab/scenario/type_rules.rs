@@ -202,7 +202,8 @@ fn row(
     let write = type_write(outcome)?;
     let found = format!("{} {}", write.result, write.reads);
     let what = format!("{}, {:?}", rule.state.describe(), rule.write);
-    let expected = rule.kernels.get(&kernel.series).map(String::as_str).unwrap_or_default();
+    let key = format!("{}{}", kernel.platform.prefix(), kernel.series);
+    let expected = rule.kernels.get(&key).map(String::as_str).unwrap_or_default();
     facts.expect(&what, &found.as_str(), &expected);
     let word = if rule.write.is_empty() { "(only read)" } else { &rule.write };
     // A write's own words in the log; what drivers say when they come and go is of no interest.

@@ -1,0 +1,146 @@
+//! What goes wrong after the change: a driver that fails, two that apply at once, signals, and nobody who
+//! gives the word.
+
+use anyhow::Result;
+
+use super::super::facts::Facts;
+use super::super::kernel::Kernel;
+use super::super::machine::Machine;
+use super::super::scenario::inventory_step;
+use super::super::script;
+use super::{
+    HEADS, PLACE, PLAN, apply, as_before, beginning, boot, declared, ended, plan, product, shell,
+};
+
+/// Waits until the canary's group reads identity, then says in the kernel's log that its driver failed.
+const FAILS: &str = "echo ready; g=/sys/bus/pci/devices/0000:11:00.0; \
+    until [ \"$(cat $g/iommu_group/type)\" = identity ] && [ -e $g/driver ]; do :; done; \
+    echo '<3>uio_pci_generic 0000:11:00.0: probe with driver uio_pci_generic failed with error -5' > /dev/kmsg";
+
+fn applying(tail: &str) -> String {
+    format!(
+        "{PLACE} --accelerator /lab/accelerators.toml apply {PLAN} --probe /lab/bin/lab-copy {tail}"
+    )
+}
+
+pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
+    let machine = Machine::named("replica")?;
+    let signal = |name: &str| {
+        format!(
+            "{} & p=$!; until [ \"$(cat /sys/bus/pci/devices/0000:11:00.0/iommu_group/type)\" = identity ]; do :; done; kill -{name} $p; wait $p",
+            applying("")
+        )
+    };
+    let twice = format!(
+        "{} > /tmp/one 2>&1 & one=$!; until [ -s /var/lib/peerway/journal.jsonl ]; do :; done; {}; echo \"second $?\"; wait $one; echo \"first $?\"",
+        applying(""),
+        applying("")
+    );
+    let bad_probe = "#!/bin/sh\necho '{\"protocol\":1,\"from\":\"'$3'\",\"to\":\"'$5'\",\"engine\":\"dma\",\"mode\":\"raw\",\"verdict\":\"damaged\",\"damage\":\"bits\",\"bytes\":8,\"first_bad_offset\":0,\"detail\":\"planted\"}'\n";
+    let mut steps = beginning();
+    steps.extend([
+        plan("plan"),
+        script::start("a driver that fails", &["sh", "-c", FAILS]),
+        apply("the driver fails after the change"),
+        script::stop("a driver that fails"),
+        inventory_step("after the failure"),
+        shell("probe", "chmod 755 /lab/bin/bad-probe"),
+        declared("a copy is damaged", &["apply", PLAN, "--probe", "/lab/bin/bad-probe"]),
+        inventory_step("after the damage"),
+        shell("SIGINT", &signal("INT")),
+        shell("SIGTERM", &signal("TERM")),
+        shell("SIGHUP", &signal("HUP")),
+        inventory_step("after the signals"),
+        shell("two at once", &twice),
+        product("rollback", &["rollback"]),
+        inventory_step("after two"),
+        shell("clock", "date -s 2030-01-01; date -s 2001-01-01"),
+        apply("the clock was set"),
+        product("rollback again", &["rollback"]),
+        inventory_step("after the clock"),
+        script::stop("guest"),
+    ]);
+    let report = boot(kernel, &machine)?
+        .file("/lab/bin/bad-probe", bad_probe.as_bytes())
+        .steps(steps)
+        .run()?;
+    let mut facts = Facts::default();
+    let mut rows = Vec::new();
+    for (name, status, word) in [
+        ("the driver fails after the change", 5, "failed with error -5"),
+        ("a copy is damaged", 5, "did not arrive intact: damaged: planted"),
+        ("SIGINT", 5, "interrupted by a signal"),
+        ("SIGTERM", 5, "interrupted by a signal"),
+        ("SIGHUP", 5, "interrupted by a signal"),
+        ("two at once", 0, "second 4 first 0"),
+        ("rollback", 0, "taken back"),
+        ("the clock was set", 0, "applied and verified"),
+        ("rollback again", 0, "taken back"),
+    ] {
+        ended(&mut facts, &mut rows, &report, name, status, word)?;
+    }
+    facts.table(&HEADS, &rows);
+    for name in [
+        "after the failure",
+        "after the damage",
+        "after the signals",
+        "after two",
+        "after the clock",
+    ] {
+        as_before(&mut facts, &report, name)?;
+    }
+    facts.say("After each of them every driver, group and type was what it had been.");
+    Ok(facts)
+}
+
+/// The timer takes it back: with the terminal and the command gone, and with a holder alive.
+pub(super) fn timer(kernel: &Kernel) -> Result<Facts> {
+    let machine = Machine::named("replica")?;
+    // A session of its own that is killed whole stands for a terminal that is closed.
+    let gone = format!(
+        "setsid sh -c 'echo $$ > /tmp/session; {}; sleep 1000' > /tmp/said 2>&1 & \
+         until grep -q verified /tmp/said; do sleep 1; done; kill -HUP -$(cat /tmp/session); \
+         kill -KILL -$(cat /tmp/session); cat /tmp/said",
+        applying("--confirm-within 5")
+    );
+    let until = |state: &str| {
+        format!(
+            "for i in $(seq 100); do {PLACE} history | grep -q '{state}' && break; sleep 1; done; {PLACE} history"
+        )
+    };
+    let mut steps = beginning();
+    steps.extend([
+        plan("plan"),
+        shell("applied, and the terminal is gone", &gone),
+        shell("the timer takes it back", &until("taken back")),
+        inventory_step("after the timer"),
+        plan("plan again"),
+        declared("applied again", &["apply", PLAN, "--probe", "/lab/bin/lab-copy", "--confirm-within", "5"]),
+        script::start("holder", &["sh", "-c", "d=/dev/$(ls /sys/bus/pci/devices/0000:11:00.0/uio); exec 3<>$d; echo ready; read line"]),
+        shell("the timer meets a holder", &until("pending holder")),
+        product("recover with a holder", &["recover"]),
+        shell("the safe environment stands", "cat /run/peerway/p2p.env"),
+        script::stop("holder"),
+        product("recover without it", &["recover"]),
+        inventory_step("after the holder"),
+        script::stop("guest"),
+    ]);
+    let report = boot(kernel, &machine)?.steps(steps).run()?;
+    let mut facts = Facts::default();
+    let mut rows = Vec::new();
+    for (name, status, word) in [
+        ("applied, and the terminal is gone", 0, "applied and verified"),
+        ("the timer takes it back", 0, "not confirmed in time"),
+        ("applied again", 0, "applied and verified"),
+        ("the timer meets a holder", 0, "pending holder"),
+        ("recover with a holder", 6, "NOT taken back"),
+        ("the safe environment stands", 0, "NCCL_P2P_DISABLE=1"),
+        ("recover without it", 5, "taken back"),
+    ] {
+        ended(&mut facts, &mut rows, &report, name, status, word)?;
+    }
+    facts.table(&HEADS, &rows);
+    as_before(&mut facts, &report, "after the timer")?;
+    as_before(&mut facts, &report, "after the holder")?;
+    Ok(facts)
+}
