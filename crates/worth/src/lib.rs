@@ -15,6 +15,7 @@
 
 pub mod allreduce;
 pub mod assumption;
+pub mod compare;
 pub mod config;
 pub mod document;
 pub mod engine;
@@ -22,6 +23,7 @@ pub mod estimate;
 pub mod hardware;
 pub mod interval;
 pub mod known;
+pub mod launch;
 pub mod layout;
 pub mod model;
 pub mod options;

@@ -99,7 +99,13 @@ pub(super) fn workload(estimate: &Estimate, roads: &Roads, asked: Option<RoadId>
         .iter()
         // The roads themselves stand for peer access.
         .filter(|row| !matches!(row.id, "p2p" | "p2p-kernels"))
-        .map(choice)
+        .map(|row| {
+            let mut choice = choice(row);
+            if row.id == "mtp-and-p2p" {
+                needs_a_road(&mut choice, roads);
+            }
+            choice
+        })
         .collect();
     let assumed = if estimate.all_reduce_assumed { ", all-reduce times assumed" } else { "" };
     Workload {
@@ -112,6 +118,21 @@ pub(super) fn workload(estimate: &Estimate, roads: &Roads, asked: Option<RoadId>
             estimate.concurrency
         ),
         ranking: rank(&roads.roads, asked, options),
+    }
+}
+
+/// What rests on peer access is no more open than the best road to it.
+fn needs_a_road(choice: &mut Choice, roads: &Roads) {
+    let to_peers = roads.roads.iter().filter(|road| TO_PEERS.contains(&road.id));
+    match to_peers.min_by_key(|road| road.state) {
+        Some(road) if road.state == State::Open => {
+            choice.note = format!("by {}; {}", road.id, choice.note);
+        }
+        Some(road) => {
+            choice.state = road.state;
+            choice.note = "no road to peer access is open here".to_owned();
+        }
+        None => choice.state = State::Closed,
     }
 }
 
