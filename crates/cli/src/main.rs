@@ -47,6 +47,10 @@ fn main() -> ExitCode {
         Some(Command::Read(ReadCommand::Schema { name: Some(name) })) if name == "test" => {
             return test::schema().into();
         }
+        Some(Command::Read(command @ ReadCommand::Schema { name: None })) => {
+            let exit = peerway_cli_read::run(&cli.global, command, Cli::command());
+            return test::name_document(exit).into();
+        }
         Some(Command::Test(arguments)) => return test::run(&cli.global, &arguments).into(),
         Some(Command::Read(command)) => command,
         Some(Command::Worth(arguments)) => return worth::run(&cli.global, &arguments).into(),

@@ -4,6 +4,7 @@ mod look;
 mod page;
 mod verdict;
 mod view;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -19,13 +20,15 @@ use peerway_cli_read::{Exit, Global};
 use peerway_core::document::{Document, Head};
 use peerway_gpu::{
     AllReduceResult, ChildNote, Claim, Depth, GpuSeen, HostRates, Launch, Measurement, Mode,
-    PairResult, Precondition, Progress, SelfCheck, Settings, TogetherResult, View, measure,
+    PairResult, Precondition, Progress, SelfCheck, Settings, TogetherResult, View, WorkEvidence,
+    measure_watched,
 };
 use peerway_read::root::Root;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use look::Look;
+use watch::HostWatch;
 
 /// The hidden subcommand of the processes that open GPUs.
 const CHILD: &str = "gpu-test-child";
@@ -69,6 +72,9 @@ pub(crate) struct TestArgs {
     /// As little as shows every part, for a look at this command where GPUs are slow or simulated
     #[arg(long, hide = true)]
     small: bool,
+    /// Files of the host that is watched, below a directory instead of /
+    #[arg(long, value_name = "DIR", hide = true)]
+    records: Option<PathBuf>,
 }
 
 /// How much is tested.
@@ -113,6 +119,8 @@ struct Test {
     self_checks: Vec<SelfCheck>,
     /// Children that did not end as they should.
     children: Vec<ChildNote>,
+    /// What the host recorded during work that is about no single pair.
+    evidence: Vec<WorkEvidence>,
 }
 
 impl Test {
@@ -134,6 +142,7 @@ impl Test {
             all_reduce: measured.all_reduce,
             self_checks: measured.self_checks,
             children: measured.children,
+            evidence: measured.evidence,
         }
     }
 }
@@ -156,6 +165,14 @@ pub(crate) fn schema() -> Exit {
     }
 }
 
+/// Adds this document's name to a list of names that was printed.
+pub(crate) fn name_document(printed: Exit) -> Exit {
+    match printed {
+        Exit::Fine => print("test", Exit::Fine),
+        other => other,
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     if global.host != "live" {
@@ -169,7 +186,7 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
         Err(error) => return internal(&format!("cannot find this program's own file: {error}")),
     };
     let mut notes = Vec::new();
-    let look = Look::take(&program).unwrap_or_else(|why| {
+    let look = Look::take(&program, arguments.records.as_deref()).unwrap_or_else(|why| {
         notes.push(format!(
             "the host could not be looked at first ({why}): whether GPUs are in use is unknown"
         ));
@@ -187,9 +204,12 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
         }
     }
     let progress = Shown::new();
-    let measured = measure(&settings, &mut |step| progress.show(step));
+    let place = arguments.records.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let mut watch = HostWatch::new(place, look.known());
+    let measured = measure_watched(&settings, &mut |step| progress.show(step), &mut watch);
     progress.clear();
-    let exit = verdict::exit(&measured);
+    // In a container, or in its view, a part of the GPUs is what there is.
+    let exit = verdict::exit(&measured, arguments.within.is_none() && is_host());
     let test = Test::new(settings.depth, notes, measured);
     let text = match global.format {
         Format::Text => Ok(page::page(&test, exit)),
@@ -200,6 +220,13 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
         Ok(text) => print(&text, exit),
         Err(error) => internal(&format!("cannot render the document: {error}")),
     }
+}
+
+/// Whether this process sees all processes of the machine: it is in no container. The number is
+/// the kernel's (`include/linux/proc_ns.h`, `PROC_PID_INIT_INO`).
+fn is_host() -> bool {
+    rustix::fs::readlink("/proc/self/ns/pid", Vec::new())
+        .is_ok_and(|name| name.as_bytes() == b"pid:[4026531836]")
 }
 
 /// The process whose view is wanted, as this host shows it.
@@ -270,6 +297,8 @@ fn settings(program: PathBuf, arguments: &TestArgs, look: &Look) -> Result<Setti
     } else if !settings.in_use.is_empty() && !settings.allow_in_use {
         // Named one by one, so that those in use are not even opened.
         settings.gpus = own;
+    } else {
+        settings.expected = own;
     }
     Ok(settings)
 }

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use peerway_core::address::PciAddress;
+use peerway_core::address::{BusAddress, PciAddress};
 use peerway_core::boards;
 use peerway_core::snapshot::pci::LinkState;
 use peerway_gpu::{InUse, Launch, Limits, LineRate, run_child};
 use serde::Deserialize;
+
+use super::watch::Known;
 
 /// A look has deadlines of its own; this one is for a look that hangs all the same.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -35,6 +37,16 @@ struct Device {
     driver: Option<String>,
     claims: Vec<Claim>,
     link: Option<Link>,
+    #[serde(default)]
+    upstream: Vec<PciAddress>,
+    #[serde(default)]
+    bars: Vec<Bar>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Bar {
+    start: BusAddress,
+    size: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -58,11 +70,13 @@ struct Gap {
 }
 
 impl Look {
-    /// Looks; says why in words where it could not.
-    pub(super) fn take(program: &Path) -> Result<Self, String> {
+    /// Looks at this host, or at one whose files are below a directory; says why in words where
+    /// it could not.
+    pub(super) fn take(program: &Path, place: Option<&Path>) -> Result<Self, String> {
+        let host = place.map_or("live".to_owned(), |place| place.display().to_string());
         let launch = Launch {
             program: program.to_owned(),
-            arguments: ["scan", "--format", "json"].map(str::to_owned).to_vec(),
+            arguments: ["scan", "--format", "json", "--host", &host].map(str::to_owned).to_vec(),
             environment: Vec::new(),
             unset: Vec::new(),
             clean: false,
@@ -103,6 +117,17 @@ impl Look {
             Some(own) if !own.is_empty() => own,
             _ => self.driven().map(|device| device.address).collect(),
         }
+    }
+
+    /// What a watch needs to know of them.
+    pub(super) fn known(&self) -> Vec<Known> {
+        self.driven()
+            .map(|device| Known {
+                address: device.address,
+                upstream: device.upstream.clone(),
+                bars: device.bars.iter().map(|bar| (bar.start, bar.size)).collect(),
+            })
+            .collect()
     }
 
     /// GPUs that processes hold.

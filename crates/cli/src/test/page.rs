@@ -39,6 +39,11 @@ pub(super) fn page(test: &Test, exit: Exit) -> String {
     out.push_str(&together(test));
     out.push_str(&host(test));
     out.push_str(&all_reduce(test));
+    for one in &test.evidence {
+        for text in one.evidence.describe() {
+            out.push_str(&wrap(&format!("{}: {text}", one.work), "", "    "));
+        }
+    }
     for child in &test.children {
         let at = child.step.as_ref().map_or(String::new(), |step| format!(" at {step}"));
         let text = format!("{}{at}: process {}: {}", child.work, child.pid, child.end);
@@ -53,6 +58,9 @@ fn answer(exit: Exit) -> &'static str {
         Exit::WrongData => {
             "DATA WAS WRONG: do not use peer access on this host before the cause is gone \
              (peerway status names it where it can)."
+        }
+        Exit::Findings => {
+            "Data arrived, but the host recorded errors meanwhile: see below which, and of whom."
         }
         Exit::Hung => "A TRANSFER HUNG: do not use peer access on this host.",
         _ => "Not everything could be measured; what was not is no better than unknown.",
@@ -131,6 +139,7 @@ fn remarks(row: &PairResult) -> Vec<String> {
         ));
     }
     texts.extend(row.detail.clone());
+    texts.extend(row.evidence.describe());
     texts
 }
 
@@ -184,14 +193,14 @@ fn all_reduce(test: &Test) -> String {
         return String::new();
     }
     let mut out = heading("All-reduce (NCCL)");
-    out.push_str("     size  arm   verdict      time  bus GB/s  transports\n");
+    out.push_str("     size  arm         verdict      time  bus GB/s  transports\n");
     let mut said = Vec::new();
     for row in &test.all_reduce {
         out.push_str(
             format!(
-                "{:>9}  {:<4}  {:<7}  {:>8}  {:>8}  {}",
+                "{:>9}  {:<10}  {:<7}  {:>8}  {:>8}  {}",
                 bytes(row.bytes),
-                word(row.arm),
+                arm(row),
                 word(row.verdict),
                 time(row.seconds),
                 rate(row.bus_bytes_per_second),
@@ -202,7 +211,7 @@ fn all_reduce(test: &Test) -> String {
         out.push('\n');
         if let Some(detail) = &row.detail {
             // Each arm says the same for all of its sizes.
-            let text = format!("{}: {detail}", word(row.arm));
+            let text = format!("{}: {detail}", arm(row));
             if !said.contains(&text) {
                 said.push(text);
             }
@@ -215,14 +224,17 @@ fn all_reduce(test: &Test) -> String {
     out
 }
 
+/// With or without P2P, and in how many processes if in several.
+fn arm(row: &AllReduceResult) -> String {
+    match row.processes {
+        1 => word(row.arm),
+        several => format!("{} x{several}", word(row.arm)),
+    }
+}
+
 fn wrong(rows: &[AllReduceResult]) -> impl Iterator<Item = String> {
     rows.iter().filter(|row| row.wrong_elements > 0).map(|row| {
-        format!(
-            "{} {}: {} elements were wrong",
-            word(row.arm),
-            bytes(row.bytes),
-            row.wrong_elements
-        )
+        format!("{} {}: {} elements were wrong", arm(row), bytes(row.bytes), row.wrong_elements)
     })
 }
 

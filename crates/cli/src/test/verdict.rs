@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use peerway_cli_read::Exit;
-use peerway_gpu::{Measurement, Unmet, Verdict};
+use peerway_gpu::{Evidence, Measurement, Unmet, Verdict};
 
 /// Wrong data outranks a hang; a pair or a GPU that could not be measured leaves it undecided.
-pub(super) fn exit(measured: &Measurement) -> Exit {
+///
+/// `whole`: the driver should show all GPUs of the host here.
+pub(super) fn exit(measured: &Measurement, whole: bool) -> Exit {
     let rows = measured.pairs.iter().chain(&measured.control).chain(&measured.loopback);
     let above = rows.clone().any(|row| row.above_line_rate);
     let mut exit = rows
@@ -15,6 +17,11 @@ pub(super) fn exit(measured: &Measurement) -> Exit {
         .chain(measured.all_reduce.iter().map(|row| row.verdict))
         .map(of_verdict)
         .fold(Exit::Fine, Exit::and);
+    let recorded = measured.pairs.iter().map(|row| &row.evidence);
+    let others = measured.evidence.iter().map(|one| &one.evidence);
+    if recorded.chain(others).any(Evidence::is_serious) {
+        exit = exit.and(Exit::Findings);
+    }
     if above {
         exit = exit.and(Exit::WrongData);
     }
@@ -23,7 +30,7 @@ pub(super) fn exit(measured: &Measurement) -> Exit {
     if unanswered || !measured.children.is_empty() {
         exit = exit.and(Exit::Hung);
     }
-    if !decided(measured) {
+    if !decided(measured, whole) {
         exit = exit.and(Exit::Undecided);
     }
     exit
@@ -39,11 +46,13 @@ fn of_verdict(verdict: Verdict) -> Exit {
 }
 
 /// Whether every GPU was measured, and every pair was right in at least one mode.
-fn decided(measured: &Measurement) -> bool {
-    let whole = measured
-        .preconditions
-        .iter()
-        .all(|unmet| matches!(unmet.kind, Unmet::NoNccl | Unmet::VisibleDevices | Unmet::SomeGpus));
+fn decided(measured: &Measurement, all: bool) -> bool {
+    let hidden = measured.preconditions.iter().any(|unmet| unmet.kind == Unmet::VisibleDevices);
+    let whole = measured.preconditions.iter().all(|unmet| match unmet.kind {
+        Unmet::NoNccl | Unmet::VisibleDevices => true,
+        Unmet::SomeGpus => !all || hidden,
+        _ => false,
+    });
     let mut right = BTreeMap::new();
     for row in &measured.pairs {
         *right.entry((row.from, row.to)).or_insert(false) |= row.verdict == Verdict::Intact;

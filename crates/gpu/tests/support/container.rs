@@ -132,23 +132,6 @@ impl Container {
     }
 }
 
-impl Container {
-    /// Its processes, by its own numbers.
-    pub(crate) fn processes(&self) -> Vec<u32> {
-        let mut all: Vec<u32> = std::fs::read_dir(format!("/proc/{}/root/proc", self.first))
-            .unwrap()
-            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
-            .collect();
-        all.sort_unstable();
-        all
-    }
-
-    /// Removes a folder of it.
-    pub(crate) fn remove(&self, path: &Path) {
-        std::fs::remove_dir_all(format!("/proc/{}/root{}", self.first, path.display())).unwrap();
-    }
-}
-
 impl Drop for Container {
     fn drop(&mut self) {
         let first = Pid::from_raw(self.first.try_into().unwrap()).unwrap();
