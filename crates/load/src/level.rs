@@ -176,9 +176,6 @@ impl Ground {
     async fn closed_slot(&self) {
         let mut slot = Slot::default();
         let mut warm_ups = 0;
-        if self.settings.warm_up == 0 {
-            self.slot_warmed();
-        }
         while let Some(job) = self.next(warm_ups >= self.settings.warm_up, now()) {
             let done = self.carry_out(&mut slot, job).await;
             if job.phase == Phase::WarmUp {
@@ -320,6 +317,9 @@ pub(crate) async fn run(
 
 /// A closed loop; nothing is left unsent in one.
 async fn closed(ground: &Rc<Ground>, slots: u32) -> std::io::Result<u64> {
+    if ground.settings.warm_up == 0 {
+        ground.begin_window();
+    }
     let mut all = JoinSet::new();
     for _ in 0..slots {
         let ground = Rc::clone(ground);

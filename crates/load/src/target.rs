@@ -77,7 +77,7 @@ impl Target {
         }
         let port = match authority.port_u16() {
             Some(port) => port,
-            None if authority.as_str().ends_with(':') || authority.port().is_some() => {
+            None if authority.as_str() != authority.host() => {
                 return Err(bad("its port is no number below 65536"));
             }
             None if tls => 443,
