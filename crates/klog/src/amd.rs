@@ -275,11 +275,7 @@ pub(crate) const fn access(flags: u32) -> Access {
         return Access::certain(Direction::Interrupt);
     }
     let direction = if flags & amd_flags::WRITE != 0 { Direction::Write } else { Direction::Read };
-    if flags & amd_flags::PRESENT != 0 {
-        Access::certain(direction)
-    } else {
-        Access::hint(direction)
-    }
+    Access { direction, certain: flags & amd_flags::PRESENT != 0 }
 }
 
 /// `nvidia 0000:41:00.0: ` or `iommu ivhd1: ` in front of the anchor.

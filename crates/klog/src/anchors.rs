@@ -30,7 +30,7 @@ pub(crate) enum Family {
     Sxid,
     /// `iommu`.
     Iommu,
-    /// `SEV`, `kvm_amd`, `ncryption`.
+    /// `SEV-`, `SEV supported`, `SEV enabled`, `kvm_amd`, `ncryption`.
     Encryption,
     /// `ommand line: `.
     CommandLine,
@@ -52,7 +52,9 @@ pub(crate) enum Family {
     JsonBytes,
 }
 
-const ANCHORS: [(&str, Family); 25] = [
+/// At least four bytes each: the search compares as many at once, so that hardly any other text is
+/// looked at twice.
+const ANCHORS: [(&str, Family); 27] = [
     ("AMD-Vi", Family::Amd),
     (" 000", Family::Device),
     ("Request device [", Family::Request),
@@ -65,7 +67,9 @@ const ANCHORS: [(&str, Family); 25] = [
     ("NVRM:", Family::Nvidia),
     ("SXid (PCI", Family::Sxid),
     ("iommu", Family::Iommu),
-    ("SEV", Family::Encryption),
+    ("SEV-", Family::Encryption),
+    ("SEV supported", Family::Encryption),
+    ("SEV enabled", Family::Encryption),
     ("kvm_amd", Family::Encryption),
     ("ncryption", Family::Encryption),
     ("ommand line: ", Family::CommandLine),

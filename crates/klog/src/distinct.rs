@@ -5,12 +5,14 @@ use serde::{Deserialize, Serialize};
 /// Addresses kept per row, and the count up to which it is exact.
 pub const MAX_ADDRESSES: usize = 4_096;
 
-/// Addresses wait here until so many can be looked up together: the tables of many requesters do
-/// not fit into a cache, and loads that do not depend on each other wait for memory together.
-const BATCH: usize = 16;
+/// Every set may keep this many hashes, whatever the others took: 1.5 KiB with those that wait.
+const LEAST: usize = 128;
 
-/// Every set may have this many slots, whatever the others took: 1 KiB.
-const MIN_SLOTS: usize = 128;
+/// Hashes that wait to be sorted, for a set of this many: a share of it, within bounds.
+const fn waiting_room(size: usize) -> usize {
+    let share = size / 4;
+    if share < 64 { 64 } else { share }
+}
 
 /// How many distinct values were seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -25,53 +27,52 @@ pub struct Distinct {
 /// A set of addresses that becomes a sample when it is full: those whose hashes are lowest. The
 /// sample is uniform over the distinct addresses, and how low its highest hash lies says how many
 /// there are (the "k minimum values" estimate). A new address that does not belong into the
-/// sample costs one comparison.
+/// sample costs one comparison; one that does is written behind the last, and looked up with many
+/// others at a time, since a table for each of many requesters would not fit into a cache.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressSet {
-    /// Open addressing over hashes; 0 marks a free slot. Hashing is one to one, so that the
-    /// address comes back from its hash.
-    slots: Vec<u64>,
-    /// The one value that has no slot, since its hash is 0.
-    has_zero: bool,
-    len: usize,
+    /// In order, each once. Hashing is one to one, so that the address comes back from its hash.
+    kept: Vec<u64>,
+    /// What came since, in any order and perhaps more than once: so many at the front of this.
+    waiting: Vec<u64>,
+    waiting_len: usize,
+    /// How many hashes may be kept now.
+    size: usize,
     /// Hashes above this one do not belong into the sample.
     threshold: u64,
     /// The hash that came last: storms repeat themselves.
-    last: u64,
-    waiting: [u64; BATCH],
-    waiting_len: usize,
+    last: Option<u64>,
 }
 
 impl Default for AddressSet {
     fn default() -> Self {
         Self {
-            slots: Vec::new(),
-            has_zero: false,
-            len: 0,
-            threshold: u64::MAX,
-            last: 0,
-            waiting: [0; BATCH],
+            kept: Vec::new(),
+            waiting: Vec::new(),
             waiting_len: 0,
+            size: LEAST,
+            threshold: u64::MAX,
+            last: None,
         }
     }
 }
 
-/// Room for slots that several sets share, so that many requesters cannot exhaust memory.
+/// Room for hashes that several sets share, so that many requesters cannot exhaust memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    slots: usize,
+    hashes: usize,
 }
 
 impl Budget {
-    /// Room for 128 samples (64 requesters with two kinds of event): 4 MiB.
+    /// Room for 128 full sets (64 requesters with two kinds of event): 5 MiB.
     pub(crate) const fn new() -> Self {
-        Self { slots: 128 * MAX_ADDRESSES }
+        Self { hashes: 128 * (MAX_ADDRESSES + waiting_room(MAX_ADDRESSES)) }
     }
 
-    const fn take(&mut self, slots: usize) -> bool {
-        match self.slots.checked_sub(slots) {
+    const fn take(&mut self, hashes: usize) -> bool {
+        match self.hashes.checked_sub(hashes) {
             Some(rest) => {
-                self.slots = rest;
+                self.hashes = rest;
                 true
             }
             None => false,
@@ -79,7 +80,7 @@ impl Budget {
     }
 }
 
-/// Spreads the bits of a value, one to one (the finaliser of `SplitMix64`). 0 stays 0.
+/// Spreads the bits of a value, one to one (the finaliser of `SplitMix64`).
 #[inline]
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -107,115 +108,69 @@ impl AddressSet {
     #[inline]
     pub(crate) fn insert(&mut self, address: u64, budget: &mut Budget) {
         let hash = mix(address);
-        if hash > self.threshold || (hash == self.last && hash != 0) {
+        if Some(hash) == self.last {
             return;
         }
-        self.last = hash;
-        if let Some(place) = self.waiting.get_mut(self.waiting_len) {
-            *place = hash;
-            self.waiting_len += 1;
-        }
-        if self.waiting_len == BATCH {
+        self.last = Some(hash);
+        self.push(hash, budget);
+    }
+
+    /// Writes a hash behind the last. Whether it counts decides where the next one goes, and not
+    /// which way the processor takes: random hashes would have it guess wrong half of the time.
+    #[inline]
+    fn push(&mut self, hash: u64, budget: &mut Budget) {
+        if self.waiting_len >= self.waiting.len() {
             self.settle(budget);
         }
+        if let Some(place) = self.waiting.get_mut(self.waiting_len) {
+            *place = hash;
+            self.waiting_len += usize::from(hash <= self.threshold);
+        }
     }
 
-    /// Looks up what waits.
-    pub(crate) fn settle(&mut self, budget: &mut Budget) {
-        let waiting = self.waiting;
-        let waiting = waiting.get(..self.waiting_len).unwrap_or_default();
+    /// Sorts in what waits.
+    #[cold]
+    fn settle(&mut self, budget: &mut Budget) {
+        let waiting = self.waiting.get(..self.waiting_len).unwrap_or_default();
+        self.kept.reserve_exact(waiting.len());
+        self.kept.extend_from_slice(waiting);
         self.waiting_len = 0;
-        // Touch all their places first, so that the processor fetches them side by side.
-        let mask = self.slots.len().wrapping_sub(1);
-        let touched = waiting.iter().filter_map(|hash| self.slots.get(slot_of(*hash, mask)));
-        std::hint::black_box(touched.fold(0, |all, slot| all | slot));
-        for hash in waiting {
-            if *hash <= self.threshold {
-                self.insert_hash(*hash, budget);
-            }
-        }
-    }
-
-    fn insert_hash(&mut self, hash: u64, budget: &mut Budget) {
-        if hash == 0 {
-            self.len += usize::from(!self.has_zero);
-            self.has_zero = true;
-            return;
-        }
-        let mask = self.slots.len().wrapping_sub(1);
-        let mut at = slot_of(hash, mask);
-        while let Some(slot) = self.slots.get(at) {
-            if *slot == hash {
-                return;
-            }
-            if *slot == 0 {
-                break;
-            }
-            at = (at + 1) & mask;
-        }
+        #[expect(clippy::stable_sort_primitive, reason = "merges runs: the front is in order")]
+        self.kept.sort();
+        self.kept.dedup();
+        let threshold = self.threshold;
+        self.kept.truncate(self.kept.partition_point(|hash| *hash <= threshold));
         self.make_room(budget);
-        if hash <= self.threshold {
-            self.place(hash);
-            self.len += 1;
-        }
+        self.waiting.resize(waiting_room(self.size), 0);
     }
 
+    /// Lets the set grow until what it keeps fits, or makes it a sample.
     fn make_room(&mut self, budget: &mut Budget) {
         let is_sample = self.threshold != u64::MAX;
-        let room = self.slots.len() / 4 * if is_sample { 3 } else { 2 };
-        if self.len < room {
-            return;
-        }
-        let grown = (self.slots.len() * 2).max(8);
-        let may_grow = !is_sample && grown <= 2 * MAX_ADDRESSES;
-        if may_grow && (grown <= MIN_SLOTS || budget.take(grown - self.slots.len())) {
-            self.rebuild(grown, u64::MAX);
-            return;
-        }
-        // The lower half stays. A full set goes on in half of its slots.
-        let mut hashes: Vec<u64> = self.hashes().collect();
-        let keep = if is_sample { hashes.len() / 2 } else { self.slots.len() / 4 };
-        if keep < hashes.len() {
-            let (_, limit, _) = hashes.select_nth_unstable(keep);
-            self.threshold = limit.saturating_sub(1);
-            let slots = if is_sample { self.slots.len() } else { self.slots.len() / 2 };
-            budget.slots += self.slots.len() - slots;
-            self.rebuild(slots.max(MIN_SLOTS), self.threshold);
+        while !is_sample && self.kept.len() > self.size && self.grow(budget) {}
+        let most = if is_sample { self.size / 4 * 3 } else { self.size };
+        if self.kept.len() > most {
+            self.threshold = self.kept.get(most / 2).map_or(0, |hash| hash.saturating_sub(1));
+            self.kept.truncate(most / 2);
+            self.kept.shrink_to(self.size);
         }
     }
 
-    fn rebuild(&mut self, slots: usize, limit: u64) {
-        let old = std::mem::replace(&mut self.slots, vec![0; slots]);
-        self.len = usize::from(self.has_zero);
-        for hash in old {
-            if hash != 0 && hash <= limit {
-                self.place(hash);
-                self.len += 1;
-            }
+    /// Doubles what may be kept, up to the cap.
+    fn grow(&mut self, budget: &mut Budget) -> bool {
+        let size = 2 * self.size;
+        let more = size + waiting_room(size) - self.size - waiting_room(self.size);
+        let grows = size <= MAX_ADDRESSES && budget.take(more);
+        if grows {
+            self.size = size;
         }
-    }
-
-    fn place(&mut self, hash: u64) {
-        let mask = self.slots.len().wrapping_sub(1);
-        let mut at = slot_of(hash, mask);
-        while let Some(slot) = self.slots.get_mut(at) {
-            if *slot == 0 {
-                *slot = hash;
-                return;
-            }
-            at = (at + 1) & mask;
-        }
-    }
-
-    fn hashes(&self) -> impl Iterator<Item = u64> + '_ {
-        let zero = self.has_zero.then_some(0);
-        zero.into_iter().chain(self.slots.iter().copied().filter(|hash| *hash != 0))
+        grows
     }
 
     /// The addresses that are kept, in order, and whether these are all.
     pub(crate) fn addresses(&self) -> (Vec<u64>, bool) {
         let settled = self.settled();
-        let mut all: Vec<u64> = settled.hashes().map(unmix).collect();
+        let mut all: Vec<u64> = settled.kept.iter().copied().map(unmix).collect();
         all.sort_unstable();
         (all, settled.threshold == u64::MAX)
     }
@@ -223,7 +178,7 @@ impl AddressSet {
     /// How many distinct addresses were added.
     pub(crate) fn distinct(&self) -> Distinct {
         let settled = self.settled();
-        let kept = u64::try_from(settled.len).unwrap_or(u64::MAX);
+        let kept = u64::try_from(settled.kept.len()).unwrap_or(u64::MAX);
         if settled.threshold == u64::MAX {
             return Distinct { value: kept, exact: true };
         }
@@ -236,23 +191,19 @@ impl AddressSet {
     fn settled(&self) -> Self {
         let mut settled = self.clone();
         // What it holds is paid for; it may grow by what waits.
-        settled.settle(&mut Budget { slots: 2 * self.slots.len() });
+        settled.settle(&mut Budget { hashes: 4 * MAX_ADDRESSES });
         settled
     }
 
     /// Adds all that another set holds.
     pub(crate) fn merge(&mut self, other: &Self, budget: &mut Budget) {
+        while self.size < other.size && self.grow(budget) {}
+        self.threshold = self.threshold.min(other.threshold);
+        let waiting = other.waiting.get(..other.waiting_len).unwrap_or_default();
+        for hash in other.kept.iter().chain(waiting) {
+            self.push(*hash, budget);
+        }
         self.settle(budget);
-        let other = other.settled();
-        if other.threshold < self.threshold {
-            self.threshold = other.threshold;
-            self.rebuild(self.slots.len(), other.threshold);
-        }
-        for hash in other.hashes() {
-            if hash <= self.threshold {
-                self.insert_hash(hash, budget);
-            }
-        }
     }
 }
 
@@ -318,7 +269,7 @@ mod tests {
 
     #[test]
     fn without_room_it_is_estimated_early() {
-        let mut budget = Budget { slots: 0 };
+        let mut budget = Budget { hashes: 0 };
         let mut set = AddressSet::default();
         for value in 1..=10_000 {
             set.insert(value, &mut budget);

@@ -185,6 +185,19 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 5;
+    /// Every one, by its number.
+    pub(crate) const ALL: [Self; Self::COUNT] =
+        [Self::Read, Self::Write, Self::Execute, Self::Interrupt, Self::Unknown];
+
+    /// A small number for tables.
+    #[inline]
+    #[expect(clippy::as_conversions, reason = "the number of a variant without fields")]
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
     /// The name in documents.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -301,35 +314,59 @@ pub struct Reason<'a> {
 
 /// The time of an event. It is read out of the line's envelope only when it is asked for, since
 /// of a storm's events only the first and the last are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct When<'a> {
-    raw: &'a [u8],
+    /// A text that begins with the envelope.
+    text: &'a [u8],
+    /// How far the envelope goes; 0 where there is none.
+    envelope: usize,
     known: Stamp,
 }
 
+impl PartialEq for When<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.envelope(), self.known) == (other.envelope(), other.known)
+    }
+}
+
+impl Eq for When<'_> {}
+
 impl<'a> When<'a> {
     /// Not said.
-    pub(crate) const UNKNOWN: Self =
-        Self { raw: &[], known: Stamp { monotonic_us: None, wall: None, since_previous_us: None } };
+    pub(crate) const UNKNOWN: Self = Self {
+        text: &[],
+        envelope: 0,
+        known: Stamp { monotonic_us: None, wall: None, since_previous_us: None },
+    };
 
     /// Already read.
     pub(crate) const fn known(known: Stamp) -> Self {
-        Self { raw: &[], known }
+        Self { known, ..Self::UNKNOWN }
     }
 
-    /// Still in an envelope.
-    pub(crate) const fn raw(raw: &'a [u8]) -> Self {
-        Self { raw, ..Self::UNKNOWN }
+    /// Still in an envelope, which is so much of the front of a text.
+    pub(crate) const fn raw(text: &'a [u8], envelope: usize) -> Self {
+        Self { text, envelope, ..Self::UNKNOWN }
     }
 
     /// The envelope, where the time is still in one.
-    pub(crate) const fn envelope(&self) -> &'a [u8] {
-        self.raw
+    pub(crate) fn envelope(&self) -> &'a [u8] {
+        self.text.get(..self.envelope).unwrap_or_default()
+    }
+
+    /// The envelope's length, and as many bytes from its start as are asked for, where there are
+    /// so many: those behind the envelope mean nothing.
+    #[inline]
+    pub(crate) fn chunk<const N: usize>(&self) -> Option<(usize, &'a [u8; N])> {
+        self.text.first_chunk().map(|chunk| (self.envelope, chunk))
     }
 
     /// The time.
     pub fn stamp(&self) -> Stamp {
-        if self.raw.is_empty() { self.known } else { crate::envelope::strip(self.raw).stamp }
+        match self.envelope() {
+            [] => self.known,
+            envelope => crate::envelope::strip(envelope).stamp,
+        }
     }
 }
 

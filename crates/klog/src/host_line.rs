@@ -157,7 +157,7 @@ pub(crate) fn gart(message: &[u8]) -> Option<Fact<'_>> {
     says.then_some(Fact::Banner(Banner::Gart))
 }
 
-/// Reads the message at the anchor `SEV`, `kvm_amd` or `ncryption`.
+/// Reads the message at one of the anchors of encryption.
 pub(crate) fn encryption(message: &[u8]) -> Option<Fact<'_>> {
     let has = |needle: &[u8]| text::contains(message, needle);
     if let Some(body) = message.strip_prefix(b"SEV-SNP: ") {

@@ -14,6 +14,7 @@ mod anchors;
 mod assemble;
 mod clean;
 mod device_line;
+mod digits;
 mod distinct;
 mod envelope;
 pub mod event;

@@ -229,7 +229,10 @@ impl Reader {
                 }
                 host_line::dmar(message)
             }
-            Family::Suppressed => host_line::suppressed(message, at),
+            Family::Suppressed => {
+                sink.notice(&context.notice(host_line::suppressed(message, at)?));
+                return Some(at + " callbacks suppressed".len());
+            }
             Family::Nvidia => {
                 let notice = context.notice(nvidia::parse(message, at)?);
                 sink.notice(&Notice { driver: Some("nvidia"), ..notice });

@@ -9,23 +9,23 @@ use peerway_core::address::{BusAddress, PciAddress};
 
 use crate::amd;
 use crate::event::{Access, Direction, Event, Iommu, Kind, Reason, Requester, When};
-use crate::{text, vtd_reason};
+use crate::{digits, text, vtd_reason};
 
-/// Reads a whole event from a whole line without its line feed into an event that only this
-/// function has filled before: the fields that it never touches stay empty. Line and boot are left
-/// to the caller. `None` says that the event holds nothing.
+/// Reads a whole event from the first line of a text into an event that only this function has
+/// filled before: the fields that it never touches stay empty. Line and boot are left to the
+/// caller. Gives the line's length with its line feed; `None` says that the event holds nothing.
 #[inline]
-pub(crate) fn event<'a>(line: &'a [u8], event: &mut Event<'a>) -> Option<()> {
-    let start = message_start(line)?;
-    let (front, message) = line.split_at_checked(start)?;
-    match message.first()? {
+pub(crate) fn event<'a>(text: &'a [u8], event: &mut Event<'a>) -> Option<usize> {
+    let start = message_start(text)?;
+    let message = text.get(start..)?;
+    let rest = match message.first()? {
         b'D' => vtd_fields(message.strip_prefix(b"DMAR: [DMA ")?, event)?,
         b'A' => {
             let rest = message.strip_prefix(b"AMD-Vi: Event logged [IO_PAGE_FAULT device=")?;
             let (device, rest) = dotted_address(rest)?;
             event.requester = Requester::Pci(device);
             event.driver = None;
-            amd_fields(rest.strip_prefix(b" ")?, event)?;
+            amd_fields(rest.strip_prefix(b" ")?, event)?
         }
         b'a'..=b'z' => {
             let length = message.iter().take(32).take_while(|byte| text::is_name(**byte)).count();
@@ -34,140 +34,169 @@ pub(crate) fn event<'a>(line: &'a [u8], event: &mut Event<'a>) -> Option<()> {
             let rest = rest.strip_prefix(b": AMD-Vi: Event logged [IO_PAGE_FAULT ")?;
             event.driver = Some(std::str::from_utf8(driver).ok()?);
             event.requester = Requester::Pci(device);
-            amd_fields(rest, event)?;
+            amd_fields(rest, event)?
         }
         _ => return None,
-    }
-    event.when = When::raw(front);
-    event.text = message;
-    Some(())
+    };
+    let feed = match rest.first() {
+        Some(b'\n') => 1,
+        None => 0,
+        Some(_) => return None,
+    };
+    event.when = When::raw(text, start);
+    event.text = message.get(..message.len() - rest.len())?;
+    Some(text.len() - rest.len() + feed)
 }
 
-/// Where the message begins in a line of `dmesg`, of a system log in either date form, or without
-/// an envelope; `None` for anything else.
+/// Where the message begins in a first line of `dmesg`, of a system log in either date form, or
+/// without an envelope; `None` for anything else. What is skipped holds no line feed.
 #[inline]
-fn message_start(line: &[u8]) -> Option<usize> {
-    let tagged = match line.first()? {
-        b'[' => return stamp_end(line, 0),
+fn message_start(text: &[u8]) -> Option<usize> {
+    let tagged = match text.first()? {
+        b'[' => return stamp_end(text, 0),
         b'a'..=b'z' => return Some(0),
         // "Nov 30 16:52:04 host kernel: "
-        b'A'..=b'Z' if line.get(3) == Some(&b' ') => {
-            let colons = (line.get(9), line.get(12), line.get(15));
-            if colons != (Some(&b':'), Some(&b':'), Some(&b' ')) {
+        b'A'..=b'Z' if text.get(3) == Some(&b' ') => {
+            let colons = (text.get(9), text.get(12), text.get(15));
+            if colons != (Some(&b':'), Some(&b':'), Some(&b' ')) || has_feed::<16>(text) {
                 return None;
             }
             16
         }
         b'A'..=b'Z' => return Some(0),
         // "2026-11-30T16:52:04.123456+00:00 host kernel: "
-        b'0'..=b'9' if line.get(4) == Some(&b'-') && line.get(10) == Some(&b'T') => {
+        b'0'..=b'9' if text.get(4) == Some(&b'-') && text.get(10) == Some(&b'T') => {
+            if has_feed::<19>(text) {
+                return None;
+            }
             // With microseconds and an offset; else wherever the date ends.
-            if line.get(32) == Some(&b' ') {
+            if text.get(32) == Some(&b' ') && !has_feed::<32>(text) {
                 33
             } else {
-                19 + line.get(19..36)?.iter().position(|byte| *byte == b' ')? + 1
+                19 + word(text.get(19..)?, 17)? + 1
             }
         }
         _ => return None,
     };
-    let host = line.get(tagged..)?.iter().take(64).position(|byte| *byte == b' ')?;
-    let tag = tagged + host + 1;
-    if !line.get(tag..)?.starts_with(b"kernel: ") {
+    let tag = tagged + word(text.get(tagged..)?, 64)? + 1;
+    if !text.get(tag..)?.starts_with(b"kernel: ") {
         return None;
     }
     let start = tag + 8;
-    match line.get(start) {
-        Some(b'[') => stamp_end(line, start),
+    match text.get(start) {
+        Some(b'[') => stamp_end(text, start),
         _ => Some(start),
     }
 }
 
+/// Whether there is a line feed in the first bytes, or fewer than so many.
+#[inline]
+fn has_feed<const N: usize>(text: &[u8]) -> bool {
+    // Without a way out in between: that is a few instructions.
+    text.first_chunk::<N>()
+        .is_none_or(|bytes| bytes.iter().fold(false, |any, byte| any | (*byte == b'\n')))
+}
+
+/// Length of the word at the front, up to the space that has to follow within `most` bytes.
+#[inline]
+fn word(text: &[u8], most: usize) -> Option<usize> {
+    let length = text.iter().take(most).position(|byte| *byte <= b' ')?;
+    (text.get(length) == Some(&b' ')).then_some(length)
+}
+
 /// After `[   12.345678] `, which begins at `start`.
 #[inline]
-fn stamp_end(line: &[u8], start: usize) -> Option<usize> {
+fn stamp_end(text: &[u8], start: usize) -> Option<usize> {
+    let stamp = text.get(start..)?;
     // Up to 99,999 seconds have the same width.
-    let close = if line.get(start + 13) == Some(&b']') {
+    let close = if stamp.get(13) == Some(&b']') && !has_feed::<13>(stamp) {
         13
     } else {
-        line.get(start..)?.iter().take(32).position(|byte| *byte == b']')?
+        stamp.iter().take(32).position(|byte| matches!(*byte, b']' | b'\n'))?
     };
-    let end = start + close + 2;
-    (line.get(end - 1) == Some(&b' ')).then_some(end)
+    (stamp.get(close) == Some(&b']') && stamp.get(close + 1) == Some(&b' '))
+        .then_some(start + close + 2)
 }
 
 /// `dddd:bb:dd.f`; other widths are left to the general parsers.
 #[inline]
 fn dotted_address(input: &[u8]) -> Option<(PciAddress, &[u8])> {
-    let (domain, rest) = input.split_first_chunk::<4>()?;
-    let [high @ .., _, _] = domain;
-    let [_, _, low @ ..] = domain;
-    let (found, rest) = short_address(rest.strip_prefix(b":")?)?;
-    if rest.first().is_some_and(u8::is_ascii_hexdigit) {
+    let (front, rest) = input.split_first_chunk::<8>()?;
+    let ([tens, ones, dot, function], rest) = rest.split_first_chunk::<4>()?;
+    // A further digit would make it another number.
+    if *dot != b'.' || rest.first().is_some_and(u8::is_ascii_hexdigit) {
         return None;
     }
-    let domain = u32::from(pair(*high)?) << 8 | u32::from(pair(*low)?);
-    Some((PciAddress::new(domain, found.bus(), found.device(), found.function())?, rest))
+    let front = digits::all_eight(digits::without_separators(*front, *b"\0\0\0\0:\0\0:")?)?;
+    let device = digits::four([b'0', *tens, *ones, *function])?;
+    let [_, _, bus, _] = (front << 4).to_be_bytes();
+    Some((function_of(front >> 16, bus, device)?, rest))
 }
 
+/// `bb:dd.f]`, without the last.
 #[inline]
-fn pair([high, low]: [u8; 2]) -> Option<u8> {
-    Some(text::nibble(high)? << 4 | text::nibble(low)?)
+fn short_address(input: &[u8]) -> Option<(PciAddress, &[u8])> {
+    let all = digits::without_separators(*input.first_chunk()?, *b"\0\0:\0\0.\0]")?;
+    // bb0dd0f0
+    let all = digits::all_eight(all)?;
+    let [bus, ..] = all.to_be_bytes();
+    Some((function_of(0, bus, all >> 8 & 0xff0 | all >> 4 & 0xf)?, input.get(7..)?))
 }
 
-/// `domain=0x0018 address=0x24000000000 flags=0x0020]` and the end of the line.
+/// From domain, bus, and device and function as three digits.
 #[inline]
-fn amd_fields(input: &[u8], event: &mut Event<'_>) -> Option<()> {
-    let (domain, _, rest) = text::hex(input.strip_prefix(b"domain=0x")?)?;
-    let (address, _, rest) = text::hex(rest.strip_prefix(b" address=0x")?)?;
-    let (flags, _, rest) = text::hex(rest.strip_prefix(b" flags=0x")?)?;
-    if rest != b"]" {
-        return None;
-    }
+fn function_of(domain: u32, bus: u8, device: u32) -> Option<PciAddress> {
+    let [_, _, _, function] = (device & 0xf).to_be_bytes();
+    PciAddress::new(domain, bus, u8::try_from(device >> 4).ok()?, function)
+}
+
+/// `domain=0x0018 address=0x24000000000 flags=0x0020]`. Gives what follows.
+#[inline]
+fn amd_fields<'a>(input: &'a [u8], event: &mut Event<'_>) -> Option<&'a [u8]> {
+    let (domain, rest) = input.strip_prefix(b"domain=0x")?.split_first_chunk()?;
+    let (address, rest) = digits::number(rest.strip_prefix(b" address=0x")?)?;
+    let (flags, rest) = rest.strip_prefix(b" flags=0x")?.split_first_chunk()?;
+    let rest = rest.strip_prefix(b"]")?;
     event.iommu = Iommu::AmdVi;
     event.kind = Kind::IoPageFault;
-    event.domain = Some(u32::try_from(domain).ok()?);
+    let ([a, b, c, d], [e, f, g, h]): (&[u8; 4], &[u8; 4]) = (domain, flags);
+    let both = digits::all_eight([*a, *b, *c, *d, *e, *f, *g, *h])?;
+    let (domain, flags) = (both >> 16, both & 0xffff);
+    event.domain = Some(domain);
     event.address = Some(BusAddress(address));
-    let flags = u32::try_from(flags).ok()?;
     event.flags = Some(flags);
     event.access = amd::access(flags);
     event.reason = None;
-    Some(())
+    Some(rest)
 }
 
-/// `Write NO_PASID] Request device [01:00.0] fault addr 0xfd000000 [fault reason 0x05] PTE …` and
-/// the end of the line.
+/// `Write NO_PASID] Request device [01:00.0] fault addr 0xfd000000 [fault reason 0x05] PTE …`.
+/// Gives what follows.
 #[inline]
-fn vtd_fields<'a>(input: &'a [u8], event: &mut Event<'a>) -> Option<()> {
+fn vtd_fields<'a>(input: &'a [u8], event: &mut Event<'a>) -> Option<&'a [u8]> {
     event.iommu = Iommu::VtD;
     event.kind = Kind::DmaFault;
-    let (direction, rest) = match input.strip_prefix(b"Write ") {
-        Some(rest) => (Direction::Write, rest),
-        None => (Direction::Read, input.strip_prefix(b"Read ")?),
-    };
+    // Which of the two is a coin toss in a storm, and nothing branches on it.
+    let writes = input.first() == Some(&b'W');
+    let (direction, head) =
+        if writes { (Direction::Write, *b"Write") } else { (Direction::Read, *b"Read ") };
     event.access = Access::certain(direction);
-    let rest = rest.strip_prefix(b"NO_PASID] Request device [")?;
-    let (device, rest) = short_address(rest).or_else(|| dotted_address(rest))?;
-    event.requester = Requester::Pci(device);
-    let (address, _, rest) = text::hex(rest.strip_prefix(b"] fault addr 0x")?)?;
-    event.address = Some(BusAddress(address));
-    let (code, 2, rest) = text::hex(rest.strip_prefix(b" [fault reason 0x")?)? else { return None };
-    let code = u32::try_from(code).ok()?;
-    let known = vtd_reason::text(code)?;
-    if rest.strip_prefix(b"] ")? != known.as_bytes() {
+    let rest = input.get(4 + usize::from(writes)..)?;
+    if *input.first_chunk::<5>()? != head {
         return None;
     }
+    let rest = rest.strip_prefix(b" NO_PASID] Request device [")?;
+    let (device, rest) = short_address(rest).or_else(|| dotted_address(rest))?;
+    event.requester = Requester::Pci(device);
+    let (address, rest) = digits::number(rest.strip_prefix(b"] fault addr 0x")?)?;
+    event.address = Some(BusAddress(address));
+    let ([tens, ones], rest) = rest.strip_prefix(b" [fault reason 0x")?.split_first_chunk()?;
+    let code = u32::from(text::nibble(*tens)? << 4 | text::nibble(*ones)?);
+    let known = vtd_reason::text(code)?;
+    let rest = rest.strip_prefix(b"] ")?.strip_prefix(known.as_bytes())?;
     event.reason = Some(Reason { code, text: known });
     event.domain = None;
     event.flags = None;
     event.driver = None;
-    Some(())
-}
-
-/// `bb:dd.f]`.
-#[inline]
-fn short_address(input: &[u8]) -> Option<(PciAddress, &[u8])> {
-    let (bus, rest) = input.split_first_chunk::<2>()?;
-    let (device, rest) = rest.strip_prefix(b":")?.split_first_chunk::<2>()?;
-    let (function, rest) = rest.strip_prefix(b".")?.split_first()?;
-    Some((PciAddress::new(0, pair(*bus)?, pair(*device)?, text::nibble(*function)?)?, rest))
+    Some(rest)
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::distinct::Distinct;
-use crate::event::{Access, Direction, Iommu, Kind, Requester};
+use crate::event::{Direction, Iommu, Kind, Requester};
 use crate::stamp::Stamp;
 
 /// Where and when something was logged.
@@ -82,32 +82,25 @@ pub struct AccessCounts {
     pub interrupt: u64,
     /// Not said.
     pub unknown: u64,
-    /// Those of the above whose direction is a hint only ([`Access`]).
+    /// Those of the above whose direction is a hint only ([`crate::Access`]).
     pub hints: u64,
 }
 
 impl AccessCounts {
-    #[inline]
-    pub(crate) fn add(&mut self, access: Access) {
-        let count = match access.direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
-            Direction::Execute => &mut self.execute,
-            Direction::Interrupt => &mut self.interrupt,
-            Direction::Unknown => &mut self.unknown,
-        };
-        *count += 1;
-        let is_hint = !access.certain && access.direction != Direction::Unknown;
-        self.hints += u64::from(is_hint);
-    }
-
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.read += other.read;
-        self.write += other.write;
-        self.execute += other.execute;
-        self.interrupt += other.interrupt;
-        self.unknown += other.unknown;
-        self.hints += other.hints;
+    /// From counts by direction, each for hints first.
+    pub(crate) fn new(counts: &[u64; 2 * Direction::COUNT]) -> Self {
+        let [read, write, execute, interrupt, unknown] = Direction::ALL.map(|direction| {
+            let of_it = counts.get(2 * direction.index()..).unwrap_or_default();
+            (of_it.iter().take(2).sum(), of_it.first().copied().unwrap_or(0))
+        });
+        Self {
+            read: read.0,
+            write: write.0,
+            execute: execute.0,
+            interrupt: interrupt.0,
+            unknown: unknown.0,
+            hints: read.1 + write.1 + execute.1 + interrupt.1,
+        }
     }
 
     /// One word for all: `read`, `write`, `read+write`, `execute`, `interrupt`, `unknown`, and

@@ -3,7 +3,7 @@
 use peerway_core::address::BusAddress;
 
 use crate::distinct::{AddressSet, Budget, Distinct, mix, slot_of};
-use crate::event::{Event, Iommu, Kind, Requester};
+use crate::event::{Access, Direction, Event, Iommu, Kind, Requester};
 use crate::row::{AccessCounts, Hits, Occurrence, Region, Row};
 
 /// Rows kept. A row is a requester and a kind of event; hosts have some dozens.
@@ -15,13 +15,24 @@ const MAX_TEXT: usize = 512;
 
 #[derive(Clone, Debug)]
 struct Slot {
-    key: u64,
-    row: Row,
-    noted: Noted,
+    hot: Hot,
     last: Last,
     set: AddressSet,
+    row: Row,
+}
+
+/// What every event of a row changes, side by side: the rows of a storm by many requesters have to
+/// stay in the cache. The row gets it when it is asked for.
+#[derive(Clone, Debug)]
+struct Hot {
+    key: u64,
+    count: u64,
+    cut: u64,
+    /// By direction, and whether it is certain.
+    access: [u64; 2 * Direction::COUNT],
     lowest: u64,
     highest: u64,
+    noted: Noted,
 }
 
 /// All rows.
@@ -62,29 +73,34 @@ impl Rows {
         };
         self.last = at;
         let Some(slot) = self.slots.get_mut(at) else { return };
-        slot.row.count += 1;
-        slot.row.access.add(event.access);
-        slot.row.cut += u64::from(event.cut);
+        slot.hot.count += 1;
+        let Access { direction, certain } = event.access;
+        let access = 2 * direction.index() + usize::from(certain);
+        if let Some(count) = slot.hot.access.get_mut(access) {
+            *count += 1;
+        }
+        slot.hot.cut += u64::from(event.cut);
         slot.last.note(event);
         if let Some(BusAddress(address)) = event.address {
-            slot.lowest = slot.lowest.min(address);
-            slot.highest = slot.highest.max(address);
+            slot.hot.lowest = slot.hot.lowest.min(address);
+            slot.hot.highest = slot.hot.highest.max(address);
             slot.set.insert(address, &mut self.budget);
             if let Some(region) = region_of(&self.regions, address) {
                 hit(&mut slot.row.regions, region, address, 1);
             }
         }
-        if !slot.noted.knows(event, &slot.row) {
+        if !slot.hot.noted.knows(event) {
             note(&mut slot.row, event);
         }
     }
 
     #[inline]
     fn find(&self, key: u64, requester: Requester<'_>) -> Option<usize> {
+        let by_name = matches!(requester, Requester::Named(_));
         let is = |at: usize| {
-            self.slots
-                .get(at)
-                .is_some_and(|slot| slot.key == key && slot.row.requester.borrow() == requester)
+            self.slots.get(at).is_some_and(|slot| {
+                slot.hot.key == key && (!by_name || slot.row.requester.borrow() == requester)
+            })
         };
         if is(self.last) {
             return Some(self.last);
@@ -132,13 +148,21 @@ impl Rows {
         };
         let last = Last::at(row.last.clone());
         let set = AddressSet::default();
-        let noted = Noted::default();
-        self.push(Slot { key, row, noted, last, set, lowest: u64::MAX, highest: 0 })
+        let hot = Hot {
+            key,
+            count: 0,
+            cut: 0,
+            access: [0; 2 * Direction::COUNT],
+            lowest: u64::MAX,
+            highest: 0,
+            noted: Noted::default(),
+        };
+        self.push(Slot { hot, last, set, row })
     }
 
     fn push(&mut self, slot: Slot) -> Option<usize> {
         let at = self.slots.len();
-        let mut place = slot_of(mix(slot.key), INDEX - 1);
+        let mut place = slot_of(mix(slot.hot.key), INDEX - 1);
         while self.index.get(place).is_some_and(|number| *number != 0) {
             place = (place + 1) & (INDEX - 1);
         }
@@ -151,12 +175,12 @@ impl Rows {
     pub(crate) fn append(&mut self, later: &Self, shift: impl Fn(&Occurrence) -> Occurrence) {
         self.unlisted += later.unlisted;
         for theirs in &later.slots {
-            let found = self.find(theirs.key, theirs.row.requester.borrow());
+            let found = self.find(theirs.hot.key, theirs.row.requester.borrow());
             if let Some(mine) = found.and_then(|at| self.slots.get_mut(at)) {
                 merge(mine, theirs, &mut self.budget);
                 mine.last = Last::at(shift(&theirs.last.read()));
             } else if self.slots.len() >= MAX_ROWS {
-                self.unlisted += theirs.row.count;
+                self.unlisted += theirs.hot.count;
             } else {
                 let mut slot = Slot { set: AddressSet::default(), ..theirs.clone() };
                 slot.set.merge(&theirs.set, &mut self.budget);
@@ -174,14 +198,16 @@ impl Rows {
             .iter()
             .map(|slot| {
                 let (addresses, all) = slot.set.addresses();
-                let seen = slot.lowest <= slot.highest;
-                let mut row = slot.row.clone();
+                let Hot { count, cut, access, lowest, highest, .. } = slot.hot;
+                let seen = lowest <= highest;
+                let access = AccessCounts::new(&access);
+                let mut row = Row { count, cut, access, ..slot.row.clone() };
                 row.last = slot.last.read();
                 row.addresses = addresses.into_iter().map(BusAddress).collect();
                 row.addresses_truncated = !all;
                 row.distinct_addresses = slot.set.distinct();
-                row.lowest = seen.then_some(BusAddress(slot.lowest));
-                row.highest = seen.then_some(BusAddress(slot.highest));
+                row.lowest = seen.then_some(BusAddress(lowest));
+                row.highest = seen.then_some(BusAddress(highest));
                 row
             })
             .collect();
@@ -225,71 +251,96 @@ fn key(requester: Requester<'_>, iommu: Iommu, kind: Kind) -> u64 {
     who << 16 | kind << 8 | tag << 4 | family
 }
 
-/// The small properties of the last few kinds of event of a row, packed, so that the same again
-/// costs a comparison.
+/// Which small properties of events are in a row already, so that the same again costs a few
+/// comparisons.
 #[derive(Clone, Debug, Default)]
 struct Noted {
-    seen: [u64; 4],
-    next: usize,
+    /// Bit by bit: flag words below 64, and the same of reason codes.
+    flags: u64,
+    reasons: u64,
+    /// The last domain, plus one.
+    domain: u64,
+    /// The last driver's name.
+    driver: u128,
 }
 
 impl Noted {
-    /// Whether an event's small properties are in the row already. Notes those that pack.
+    /// Whether an event's small properties are in the row already. Notes those that fit.
     #[inline]
-    fn knows(&mut self, event: &Event<'_>, row: &Row) -> bool {
-        let same_driver = match (event.driver, row.drivers.first()) {
-            (None, _) => true,
-            (Some(driver), Some(known)) => driver == known,
-            (Some(_), None) => false,
+    fn knows(&mut self, event: &Event<'_>) -> bool {
+        if event.pasid.is_some() || event.words.is_some() || event.unit.is_some() {
+            return false;
+        }
+        let (Some(flags), Some(reasons)) =
+            (bit(event.flags), bit(event.reason.map(|reason| reason.code)))
+        else {
+            return false;
         };
-        let is_small =
-            event.pasid.is_none() && event.words.is_none() && event.unit.is_none() && same_driver;
-        let Some(packed) = pack(event).filter(|_| is_small) else { return false };
-        if self.seen.contains(&packed) {
-            return true;
-        }
-        if let Some(slot) = self.seen.get_mut(self.next) {
-            *slot = packed;
-        }
-        self.next = (self.next + 1) % self.seen.len();
-        false
+        let Some(driver) = driver_number(event) else { return false };
+        let domain = event.domain.map_or(self.domain, |domain| u64::from(domain) + 1);
+        let driver = if driver == 0 { self.driver } else { driver };
+        // All at once: which of them is new does not matter.
+        let new = (flags & !self.flags)
+            | (reasons & !self.reasons)
+            | (domain ^ self.domain)
+            | u64::from(driver != self.driver);
+        self.flags |= flags;
+        self.reasons |= reasons;
+        self.domain = domain;
+        self.driver = driver;
+        new == 0
     }
 }
 
-/// Flags, domain and reason in one number that is never 0; `None` if one is too large.
+/// A value below 64 as a bit, none as no bit; `None` if it is larger.
 #[inline]
-fn pack(event: &Event<'_>) -> Option<u64> {
-    let part = |value: Option<u32>| match value {
-        None => Some(0),
-        Some(value) if value < 0xffff => Some(u64::from(value) + 1),
-        Some(_) => None,
+fn bit(value: Option<u32>) -> Option<u64> {
+    value.map_or(Some(0), |value| 1_u64.checked_shl(value))
+}
+
+/// A driver's name as a number, 0 without one; `None` if it is longer than 16 bytes.
+#[inline]
+fn driver_number(event: &Event<'_>) -> Option<u128> {
+    let Some(driver) = event.driver else { return Some(0) };
+    let bytes = match event.text.first_chunk::<16>() {
+        // The message begins with it: its end is cut off below.
+        Some(bytes) if std::ptr::eq(bytes.as_ptr(), driver.as_ptr()) => *bytes,
+        _ => {
+            let mut bytes = [0; 16];
+            bytes.get_mut(..driver.len())?.copy_from_slice(driver.as_bytes());
+            bytes
+        }
     };
-    let reason = part(event.reason.map(|reason| reason.code))?;
-    Some(part(event.flags)? | part(event.domain)? << 16 | reason << 32 | 1 << 63)
+    let spare = 16_u32.checked_sub(u32::try_from(driver.len()).ok()?)?;
+    // No byte of a name is 0: what remains tells its length.
+    Some(u128::from_be_bytes(bytes).checked_shr(8 * spare).unwrap_or(0))
 }
 
 fn occurrence(event: &Event<'_>) -> Occurrence {
     Occurrence { line: event.line, boot: event.boot, stamp: event.when.stamp() }
 }
 
+/// Bytes of an envelope that are kept. Longer ones are read at once.
+const ENVELOPE: usize = 64;
+
 /// Where and when the last event was logged; its time stays in its envelope until it is asked for.
 #[derive(Clone, Debug)]
 struct Last {
     occurrence: Occurrence,
-    envelope: [u8; 96],
+    envelope: [u8; ENVELOPE],
     len: usize,
 }
 
 impl Last {
     #[inline]
     fn note(&mut self, event: &Event<'_>) {
-        let envelope = event.when.envelope();
         self.occurrence.line = event.line;
         self.occurrence.boot = event.boot;
-        match self.envelope.get_mut(..envelope.len()) {
-            Some(space) if !envelope.is_empty() => {
-                space.copy_from_slice(envelope);
-                self.len = envelope.len();
+        match event.when.chunk::<ENVELOPE>() {
+            // All of them: a copy of a known length is a few instructions.
+            Some((len @ 1..=ENVELOPE, chunk)) => {
+                self.envelope = *chunk;
+                self.len = len;
             }
             _ => {
                 self.occurrence.stamp = event.when.stamp();
@@ -307,7 +358,7 @@ impl Last {
     }
 
     const fn at(occurrence: Occurrence) -> Self {
-        Self { occurrence, envelope: [0; 96], len: 0 }
+        Self { occurrence, envelope: [0; ENVELOPE], len: 0 }
     }
 }
 
@@ -375,11 +426,13 @@ fn keep_text(values: &mut Vec<String>, value: Option<&str>) {
 }
 
 fn merge(mine: &mut Slot, theirs: &Slot, budget: &mut Budget) {
-    mine.row.count += theirs.row.count;
-    mine.row.cut += theirs.row.cut;
-    mine.row.access.merge(theirs.row.access);
-    mine.lowest = mine.lowest.min(theirs.lowest);
-    mine.highest = mine.highest.max(theirs.highest);
+    mine.hot.count += theirs.hot.count;
+    mine.hot.cut += theirs.hot.cut;
+    for (mine, theirs) in mine.hot.access.iter_mut().zip(theirs.hot.access) {
+        *mine += theirs;
+    }
+    mine.hot.lowest = mine.hot.lowest.min(theirs.hot.lowest);
+    mine.hot.highest = mine.hot.highest.max(theirs.hot.highest);
     mine.set.merge(&theirs.set, budget);
     mine.row.words = mine.row.words.or(theirs.row.words);
     for hits in &theirs.row.regions {

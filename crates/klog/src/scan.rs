@@ -34,6 +34,9 @@ const MAX_LINE: usize = 64 * 1024;
 /// lost: the longest message with its envelope.
 const OVERLAP: usize = 4 * 1024;
 
+/// Bytes that hold a few lines.
+const FEW: usize = 512;
+
 /// Finds IOMMU events and related lines in kernel logs of any dialect and transport, mixed.
 ///
 /// The input may be cut into chunks anywhere; the result is the same. Memory is bounded whatever
@@ -217,73 +220,84 @@ impl Scanner {
 
     /// Looks at whole lines; only the last may lack its line feed.
     ///
-    /// Lines of a storm are read where they stand. The lines between them are gathered and
-    /// searched for anchors together.
+    /// Lines of a storm are read where they stand, one behind the other. What is between them is
+    /// searched for anchors at once, and only lines with an anchor are looked at.
     fn region(&mut self, region: &[u8], sink: &mut impl Sink) {
-        let mut gathered = 0;
-        let mut count = 0;
-        let mut at = 0;
+        let mut rest = region;
         let mut event = Event::new(Iommu::AmdVi, Kind::IoPageFault);
-        while let Some(rest) = region.get(at..).filter(|rest| !rest.is_empty()) {
-            let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-            let next = at + (end + 1).min(rest.len());
-            let line = rest.get(..end).unwrap_or_default();
-            if plain::event(line, &mut event).is_none() {
-                count += 1;
-                at = next;
-                continue;
+        while !rest.is_empty() {
+            while let Some(tail) = self.plain(rest, &mut event, sink) {
+                rest = tail;
             }
-            self.gathered(region.get(gathered..at).unwrap_or_default(), count, sink);
-            if self.reader.is_clear() && self.sequence.is_none() {
-                self.lines += 1;
-                self.bytes += u64::try_from(next - at).unwrap_or(0);
-                event.line = self.lines;
-                event.boot = self.reader.boot();
-                sink.event(&event);
-            } else {
-                self.gathered(region.get(at..next).unwrap_or_default(), 1, sink);
-            }
-            at = next;
-            gathered = next;
-            count = 0;
+            let Some((lines, hit)) = self.to_anchor(rest) else { return };
+            rest = match self.plain(lines, &mut event, sink) {
+                Some(tail) => tail,
+                None => self.first_line(lines, hit, sink),
+            };
         }
-        self.gathered(region.get(gathered..).unwrap_or_default(), count, sink);
     }
 
-    /// Looks at `count` whole lines for anything but a storm.
-    fn gathered(&mut self, lines: &[u8], count: u64, sink: &mut impl Sink) {
-        let mut rest = lines;
-        let mut count = Some(count);
-        while !rest.is_empty() {
-            let mut hit = None;
-            let next = if self.reader.wants_next_line() || self.sequence.is_some() {
-                0
-            } else if let Some((family, at)) = self.reader.anchors.find(rest, 0) {
-                let before = rest.get(..at).unwrap_or_default();
-                let start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-                hit = Some((family, at - start));
-                start
-            } else if let Some(count) = count {
-                // Nothing in any of them, and they are counted already.
-                self.lines += count;
-                self.bytes += u64::try_from(rest.len()).unwrap_or(0);
-                return;
-            } else {
-                rest.len()
-            };
-            count = None;
-            let (skipped, tail) = rest.split_at_checked(next).unwrap_or((rest, &[]));
-            self.skip(skipped);
-            if tail.is_empty() {
-                return;
-            }
-            let end = memchr::memchr(b'\n', tail).map_or(tail.len(), |at| at + 1);
-            let (line, tail) = tail.split_at_checked(end).unwrap_or((tail, &[]));
-            self.lines += 1;
-            self.line(line, hit, sink);
-            self.bytes += u64::try_from(line.len()).unwrap_or(0);
-            rest = tail;
+    /// Reads the first of several lines, if it is one of a storm. Gives those behind it.
+    #[inline]
+    fn plain<'a>(
+        &mut self,
+        lines: &'a [u8],
+        event: &mut Event<'a>,
+        sink: &mut impl Sink,
+    ) -> Option<&'a [u8]> {
+        if !self.reader.is_clear() || self.sequence.is_some() {
+            return None;
         }
+        let length = plain::event(lines, event)?;
+        self.lines += 1;
+        self.bytes += u64::try_from(length).unwrap_or(0);
+        event.line = self.lines;
+        event.boot = self.reader.boot();
+        sink.event(event);
+        lines.get(length..)
+    }
+
+    /// Skips the lines that do not have to be looked at. Gives the others and the first one's
+    /// anchor, where that is known.
+    fn to_anchor<'a>(&mut self, lines: &'a [u8]) -> Option<(&'a [u8], Option<Hit>)> {
+        if self.reader.wants_next_line() || self.sequence.is_some() {
+            return (!lines.is_empty()).then_some((lines, None));
+        }
+        let Some((family, at)) = self.reader.anchors.find(lines, 0) else {
+            self.skip(lines);
+            return None;
+        };
+        let before = lines.get(..at)?;
+        let start = if at < FEW {
+            // A few lines: counted as they are passed.
+            let mut start = 0;
+            for feed in memchr::memchr_iter(b'\n', before) {
+                self.lines += 1;
+                start = feed + 1;
+            }
+            self.bytes += u64::try_from(start).unwrap_or(0);
+            start
+        } else {
+            let start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+            self.skip(before.get(..start)?);
+            start
+        };
+        Some((lines.get(start..)?, Some((family, at - start))))
+    }
+
+    /// Looks at the first of several lines. Gives those behind it.
+    fn first_line<'a>(
+        &mut self,
+        lines: &'a [u8],
+        hit: Option<Hit>,
+        sink: &mut impl Sink,
+    ) -> &'a [u8] {
+        let end = memchr::memchr(b'\n', lines).map_or(lines.len(), |at| at + 1);
+        let (line, rest) = lines.split_at_checked(end).unwrap_or((lines, &[]));
+        self.lines += 1;
+        self.line(line, hit, sink);
+        self.bytes += u64::try_from(line.len()).unwrap_or(0);
+        rest
     }
 
     fn skip(&mut self, lines: &[u8]) {
