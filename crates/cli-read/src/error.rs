@@ -69,6 +69,14 @@ pub enum CliError {
         /// What there is.
         hint: String,
     },
+    /// A measurement that does not prove what is to rest on it.
+    #[error("{path:?} does not prove peer access: {why}")]
+    NotProved {
+        /// The file.
+        path: String,
+        /// Why.
+        why: String,
+    },
     /// A wish that names what is not there, or contradicts another.
     #[error("cannot follow these wishes: {why}")]
     Wishes {
@@ -120,6 +128,7 @@ impl CliError {
             | Self::NoSuchDevice { .. }
             | Self::Wishes { .. }
             | Self::NoSuchWord { .. } => Exit::Usage,
+            Self::NotProved { .. } => Exit::Refused,
             Self::ResultFile { .. } | Self::Output { .. } | Self::Plan { .. } => Exit::Internal,
             Self::Render { .. } | Self::Walls { .. } | Self::Simulation { .. } => Exit::Internal,
         }
@@ -133,6 +142,9 @@ impl CliError {
                 sim_names()
             )),
             Self::NoSuchDevice { hint, .. } | Self::NoSuchWord { hint, .. } => Some(hint.clone()),
+            Self::NotProved { .. } => {
+                Some("nothing was rendered; without --proof the safe mode is".to_owned())
+            }
             Self::HostFile { .. } => Some("peerway capture writes such files".to_owned()),
             Self::Walls { .. } => Some(
                 "nothing was read and nothing was changed; please report this with the kernel \

@@ -11,6 +11,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("qwen3-235b-a22b", include_str!("known/qwen3-235b-a22b.json")),
     ("qwen3-30b-a3b", include_str!("known/qwen3-30b-a3b.json")),
     ("llama-3.1-70b", include_str!("known/llama-3.1-70b.json")),
+    ("kimi-k2", include_str!("known/kimi-k2.json")),
     ("deepseek-v3", include_str!("known/deepseek-v3.json")),
 ];
 

@@ -28,6 +28,7 @@ pub mod layout;
 pub mod model;
 pub mod options;
 pub mod precision;
+pub mod published;
 pub mod speculation;
 pub mod state;
 pub mod step;

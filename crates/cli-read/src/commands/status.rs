@@ -14,6 +14,8 @@ use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::PciDevice;
 use peerway_core::snapshot::tenant::TenantId;
 
+mod last_test;
+
 use super::exit_of;
 use crate::args::{Format, Global};
 use crate::commands::scan::listed;
@@ -40,6 +42,7 @@ pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
         let body = Status {
             scan: Scan::new(&looked.snapshot, &devices),
             diagnose: Diagnose::new(&diagnosis),
+            last_test: last_test::shown(&looked.snapshot.measured, looked.when),
             not_looked_at: NOT_LOOKED_AT.map(str::to_owned).to_vec(),
         };
         output.document("status", &looked, body)?;
@@ -56,6 +59,7 @@ pub(super) fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
     } else {
         out.push_str(&matrices(snapshot, diagnosis));
         out.push_str(&kernel_log(snapshot));
+        out.push_str(&last_test::last_test(&snapshot.measured, looked.when));
         out.push_str(&causes(diagnosis));
     }
     for gap in &looked.missing_walls {

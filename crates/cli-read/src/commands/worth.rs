@@ -1,7 +1,9 @@
 //! `worth`: what peer access and the other options are worth to a workload. Reads nothing of the
 //! host: only the files that its options name, behind the walls.
 
+pub mod compare;
 pub mod estimate;
+pub mod launch;
 
 use std::path::Path;
 
@@ -22,12 +24,18 @@ use crate::output::Output;
 pub enum WorthCommand {
     /// Tokens per second with and without P2P, term by term, and what every option would bring
     Estimate(Box<estimate::EstimateArgs>),
+    /// Runs before and after: what changed beyond chance, with outputs that are the same
+    Compare(compare::CompareArgs),
+    /// Command and environment for the engine's version, with P2P off or as proved
+    Launch(Box<launch::LaunchArgs>),
 }
 
 /// Runs a command and prints its answer.
 pub fn run(global: &Global, command: &WorthCommand) -> Exit {
     crate::answer(|output| match command {
         WorthCommand::Estimate(wanted) => estimate::run(global, wanted, output),
+        WorthCommand::Compare(wanted) => compare::run(global, wanted, output),
+        WorthCommand::Launch(wanted) => launch::run(global, wanted, output),
     })
 }
 
