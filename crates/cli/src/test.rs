@@ -1,5 +1,7 @@
 //! `test`: measures on the GPUs. Correctness first, speed only where data was right.
 
+mod baseline;
+mod kept;
 mod look;
 mod page;
 mod verdict;
@@ -27,6 +29,7 @@ use peerway_read::root::Root;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use baseline::Comparison;
 use look::Look;
 use watch::HostWatch;
 
@@ -59,6 +62,12 @@ pub(crate) struct TestArgs {
     /// there
     #[arg(long = "in", value_name = "WHERE")]
     within: Option<view::Wanted>,
+    /// Compare with an earlier answer of test --format json
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Directory for the result, for status to show; without it /var/lib/peerway, or the user's own
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// The same transfers within each GPU, too
     #[arg(long)]
     loopback: bool,
@@ -121,11 +130,18 @@ struct Test {
     children: Vec<ChildNote>,
     /// What the host recorded during work that is about no single pair.
     evidence: Vec<WorkEvidence>,
+    /// What changed since an earlier measurement, if one was named.
+    comparison: Option<Comparison>,
 }
 
 impl Test {
     /// Field by field: `host` is a name in the head of every document.
-    fn new(depth: Depth, mut notes: Vec<String>, measured: Measurement) -> Self {
+    fn new(
+        depth: Depth,
+        mut notes: Vec<String>,
+        measured: Measurement,
+        comparison: Option<Comparison>,
+    ) -> Self {
         notes.extend(measured.notes);
         Self {
             depth,
@@ -143,6 +159,7 @@ impl Test {
             self_checks: measured.self_checks,
             children: measured.children,
             evidence: measured.evidence,
+            comparison,
         }
     }
 }
@@ -185,7 +202,13 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
         Ok(program) => program,
         Err(error) => return internal(&format!("cannot find this program's own file: {error}")),
     };
+    let baseline = match arguments.baseline.as_deref().map(baseline::read).transpose() {
+        Ok(baseline) => baseline,
+        Err(why) => return usage(&why),
+    };
     let mut notes = Vec::new();
+    // Before anything is measured, so that a result is not lost for want of a place.
+    let keep = kept::Keep::open(arguments.state.as_deref());
     let look = Look::take(&program, arguments.records.as_deref()).unwrap_or_else(|why| {
         notes.push(format!(
             "the host could not be looked at first ({why}): whether GPUs are in use is unknown"
@@ -205,12 +228,18 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     }
     let progress = Shown::new();
     let place = arguments.records.clone().unwrap_or_else(|| PathBuf::from("/"));
-    let mut watch = HostWatch::new(place, look.known());
+    let mut watch = HostWatch::new(place.clone(), look.known());
     let measured = measure_watched(&settings, &mut |step| progress.show(step), &mut watch);
     progress.clear();
     // In a container, or in its view, a part of the GPUs is what there is.
     let exit = verdict::exit(&measured, arguments.within.is_none() && is_host());
-    let test = Test::new(settings.depth, notes, measured);
+    let view = arguments.within.as_ref().map(ToString::to_string);
+    if let Err(why) = keep.and_then(|keep| keep_result(keep, &place, &measured, view.as_deref())) {
+        notes.push(format!("the result is not kept for peerway status: {why}"));
+    }
+    let comparison = baseline.map(|baseline| baseline.compare(&measured));
+    let exit = comparison.as_ref().map_or(exit, |comparison| exit.and(comparison.exit()));
+    let test = Test::new(settings.depth, notes, measured, comparison);
     let text = match global.format {
         Format::Text => Ok(page::page(&test, exit)),
         Format::Json => serde_json::to_string_pretty(&document(test)),
@@ -219,6 +248,21 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     match text {
         Ok(text) => print(&text, exit),
         Err(error) => internal(&format!("cannot render the document: {error}")),
+    }
+}
+
+/// Keeps a result, if there is one.
+fn keep_result(
+    keep: kept::Keep,
+    place: &Path,
+    measured: &Measurement,
+    view: Option<&str>,
+) -> Result<(), String> {
+    let root = Root::open(place).map_err(|error| error.to_string())?;
+    match kept::brief(&root, measured, view, Timestamp::now()) {
+        Some(test) => keep.replace(&test),
+        // The last one stays.
+        None => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the binary is started as a user would start it")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use peerway_gpu_fake::{Script, VARIABLE};
@@ -20,6 +20,9 @@ fn test(script: &str, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerway"));
     command.args(["test", "--small"]);
+    if !arguments.contains(&"--state") {
+        command.arg("--state").arg(folder.path());
+    }
     if !arguments.contains(&"--cuda") {
         command.arg("--cuda").arg(library());
     }
@@ -110,6 +113,138 @@ fn one_gpu_is_no_pair() {
 }
 
 #[test]
+fn a_driver_that_hangs_is_a_hang() {
+    let document = check("gpus=2 hang=cuInit", &["--child-limit", "2"], 8);
+    assert_eq!(document["preconditions"][0]["kind"], "driver_hung");
+    assert!(rows(&document).is_empty());
+}
+
+#[test]
+fn bad_preconditions_leave_it_undecided() {
+    for (script, kind) in [
+        ("gpus=2 error=cuInit:803", "no_driver"),
+        ("gpus=2 error=cuInit:100", "no_device"),
+        ("gpus=2 compute-mode=2", "compute_prohibited"),
+        ("gpus=2 error=cuDevicePrimaryCtxRetain:46", "exclusive_busy"),
+        ("gpus=2 memory=64k", "no_memory"),
+        ("gpus=3 mig=1", "mig"),
+    ] {
+        let document = check(script, &[], 3);
+        assert_eq!(document["preconditions"][0]["kind"], kind, "{script}");
+    }
+}
+
+/// Files of a host with the stand-in's first two GPUs.
+fn host() -> tempfile::TempDir {
+    use std::fs::{create_dir_all, write};
+    use std::os::unix::fs::symlink;
+    let place = tempfile::tempdir().unwrap();
+    let at = |path: &str| place.path().join(path);
+    for folder in
+        ["dev", "proc/sys/kernel/random", "sys/bus/pci/devices", "sys/bus/pci/drivers/nvidia"]
+    {
+        create_dir_all(at(folder)).unwrap();
+    }
+    write(at("dev/kmsg"), "5,0,0,-;Linux version 6.12.0\n").unwrap();
+    write(at("proc/sys/kernel/random/boot_id"), "b007-1\n").unwrap();
+    for (number, bus) in [(1_u64, "21"), (2, "41")] {
+        let real = format!("sys/devices/pci0000:{bus}/0000:{bus}:00.0");
+        create_dir_all(at(&real)).unwrap();
+        let file = |name: &str, text: &str| write(at(&format!("{real}/{name}")), text).unwrap();
+        file("vendor", "0x10de\n");
+        file("device", "0x2bb5\n");
+        file("class", "0x030200\n");
+        let (start, end) = (number << 40, (number << 40) + (1 << 35) - 1);
+        let empty = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
+        file("resource", &format!("{empty}{start:#018x} {end:#018x} 0x000000000014220c\n"));
+        file("current_link_width", "16\n");
+        file("max_link_width", "16\n");
+        file("current_link_speed", "2.5 GT/s PCIe\n");
+        file("max_link_speed", "32.0 GT/s PCIe\n");
+        symlink("../../../bus/pci/drivers/nvidia", at(&format!("{real}/driver"))).unwrap();
+        let link = at(&format!("sys/bus/pci/devices/0000:{bus}:00.0"));
+        symlink(format!("../../../devices/pci0000:{bus}/0000:{bus}:00.0"), link).unwrap();
+    }
+    place
+}
+
+/// What a reading command says about such a host.
+fn read(place: &Path, command: &str) -> Value {
+    let mut reading = Command::new(env!("CARGO_BIN_EXE_peerway"));
+    let output = reading.args([command, "--format", "json", "--host"]).arg(place).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_kernel_log_is_joined_to_the_pair() {
+    let place = host();
+    let kmsg = place.path().join("dev/kmsg").display().to_string();
+    let records = place.path().display().to_string();
+    let script = format!("gpus=2 fault=zeros from=0 to=1 kmsg={kmsg}");
+    let document = check(&script, &["--records", &records], 7);
+    let mut refused = 0;
+    for row in rows(&document) {
+        let faults = row["evidence"]["faults"].as_array().unwrap();
+        let hit = row["from"] == "0000:21:00.0";
+        assert_eq!(!faults.is_empty(), hit, "{row:#}");
+        for fault in faults {
+            refused += 1;
+            assert_eq!(fault["requester"], "0000:21:00.0");
+            assert_eq!(fault["target"], "0000:41:00.0", "{fault:#}");
+            assert_eq!(fault["kind"], "io_page_fault");
+        }
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn the_last_result_is_shown_until_the_driver_is_bound_anew() {
+    let place = host();
+    let records = place.path().display().to_string();
+    let state = place.path().join("var/lib/peerway").display().to_string();
+    check("gpus=2", &["--records", &records, "--state", &state], 0);
+    let bases = |document: &Value| -> Vec<String> {
+        let pairs = document["pairs"].as_array().unwrap();
+        assert_eq!(pairs.len(), 2, "{document:#}");
+        pairs.iter().map(|pair| format!("{} {}", pair["basis"], pair["verdict"])).collect()
+    };
+    let measured = ["\"measured\" \"works\"", "\"measured\" \"works\""];
+    assert_eq!(bases(&read(place.path(), "diagnose")), measured);
+    let status = read(place.path(), "status");
+    assert_eq!(bases(&status), measured);
+    assert_eq!(status["last_test"]["holds"], true, "{status:#}");
+    assert!(status["last_test"]["age_seconds"].as_i64().unwrap() < 600);
+    assert!(!status["last_test"]["all_reduce"].as_array().unwrap().is_empty());
+    // A bind makes the link anew.
+    let driver = place.path().join("sys/bus/pci/devices/0000:41:00.0/driver");
+    let target = std::fs::read_link(&driver).unwrap();
+    let other = driver.with_file_name("other");
+    std::os::unix::fs::symlink(&target, &other).unwrap();
+    std::fs::rename(&other, &driver).unwrap();
+    let status = read(place.path(), "status");
+    assert_eq!(status["last_test"]["holds"], false);
+    assert!(bases(&status).iter().all(|basis| basis.starts_with("\"predicted\"")));
+    // A boot ends everything.
+    std::fs::write(place.path().join("proc/sys/kernel/random/boot_id"), "b007-2\n").unwrap();
+    let why = read(place.path(), "status")["last_test"]["old_because"].clone();
+    assert!(why.as_str().unwrap().contains("rebooted"), "{why}");
+}
+
+#[test]
+fn an_earlier_answer_is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("before.json");
+    let before = check("gpus=2", &[], 0);
+    std::fs::write(&file, before.to_string()).unwrap();
+    let file = file.display().to_string();
+    let same = check("gpus=2", &["--baseline", &file], 0);
+    assert!(same["comparison"]["compared"].as_u64().unwrap() > 4, "{same:#}");
+    let worse = check("gpus=2 fault=drop from=0 to=1", &["--baseline", &file], 7);
+    let what = worse["comparison"]["worse"][0].clone();
+    assert_eq!((&what["figure"], &what["now"]), (&"verdict".into(), &"damaged".into()));
+}
+
+#[test]
 fn people_get_a_page_that_fits() {
     let output = test("gpus=2 fault=zeros from=1 to=0", &["--depth", "quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -140,4 +275,6 @@ fn wrong_use_is_told() {
     check_usage(&["21:00.0", "no-such-gpu"], "cannot find the GPU");
     check_usage(&["--all-pairs", "21:00.0", "41:00.0"], "cannot be used with");
     check_usage(&["--child-limit", "0"], "--child-limit");
+    check_usage(&["--baseline", "/nowhere/before.json"], "cannot compare with");
+    check_usage(&["--in", "101"], "lxc:ID or pid:N");
 }

@@ -13,8 +13,11 @@ use serde_json::Value;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_peerway");
 
 fn test(within: &str, arguments: &[&str]) -> Output {
+    let state = tempfile::tempdir().unwrap();
     Command::new(PROGRAM)
         .args(["test", "--small", "--depth", "quick", "--format", "json", "--in", within])
+        .arg("--state")
+        .arg(state.path())
         .args(arguments)
         .env("SECRET_OF_THE_OPERATOR", "1")
         .env_remove("CUDA_VISIBLE_DEVICES")

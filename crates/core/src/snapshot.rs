@@ -10,6 +10,7 @@ pub mod firmware;
 pub mod iommu;
 pub mod kernel;
 pub mod link;
+pub mod measured;
 pub mod pci;
 pub mod peer_map;
 pub mod query;
@@ -24,6 +25,7 @@ use firmware::Firmware;
 use iommu::{Group, Iommu};
 use kernel::{Cpu, Kernel, MemoryEncryption};
 use link::NvLink;
+use measured::Measured;
 use pci::PciDevice;
 use peer_map::PeerMap;
 use tenant::{Claim, Holder, Tenant};
@@ -70,6 +72,9 @@ pub struct Snapshot {
     /// Entries of the peer-map module; absent where it is not loaded.
     #[serde(default)]
     pub peer_map: Observed<PeerMap>,
+    /// The last measurement that was kept here.
+    #[serde(default)]
+    pub measured: Observed<Measured>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
 }

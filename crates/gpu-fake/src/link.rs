@@ -1,6 +1,7 @@
 //! The way from a GPU to memory: straight to its own, over a link with its fault to another's.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub(crate) struct Links {
     late: Mutex<VecDeque<Late>>,
     /// Flags that came before their data.
     overtakings: AtomicU64,
+    /// Pairs of which a refusal was logged.
+    refused: Mutex<BTreeSet<(usize, usize)>>,
     /// Streams with transfers between GPUs, queued or running, and how many.
     busy: Mutex<BTreeMap<usize, usize>>,
 }
@@ -42,6 +45,7 @@ impl Links {
             stores: AtomicU64::new(0),
             late: Mutex::default(),
             overtakings: AtomicU64::new(0),
+            refused: Mutex::default(),
             busy: Mutex::default(),
         }
     }
@@ -89,8 +93,32 @@ impl Machine {
         match self.fault(from, place.gpu, engine) {
             Some(Kind::Hang) => sleep_for_ever(),
             Some(Kind::Break(error)) => Err(error),
-            fault => Ok(fault),
+            None => Ok(None),
+            fault => {
+                self.log_refusal(from, place);
+                Ok(fault)
+            }
         }
+    }
+
+    /// Has the IOMMU say once in a process that it refused a request of this pair.
+    #[expect(clippy::disallowed_methods, reason = "a library for tests, in a file of the test")]
+    #[expect(clippy::disallowed_types, reason = "as above")]
+    fn log_refusal(&self, from: usize, place: Place) {
+        let Some(path) = &self.script.kmsg else { return };
+        if !lock(&self.links.refused).insert((from, place.gpu)) {
+            return;
+        }
+        // Each GPU's memory is a terabyte from the last one's.
+        let address = (wide(place.gpu) + 1 << 40) + place.at;
+        let line = format!(
+            "3,9,2000,-;nvidia {}: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0011 \
+             address={address:#x} flags=0x0020]\n",
+            self.script.address(from)
+        );
+        let file = std::fs::OpenOptions::new().append(true).open(path);
+        let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        assert!(written.is_ok(), "{path}: {written:?}");
     }
 
     /// Stores bytes at a device address.

@@ -29,6 +29,8 @@ pub struct Script {
     pub folder: Option<String>,
     /// The check is broken: the comparing kernel finds everything right.
     pub blind: bool,
+    /// File to which an IOMMU's line about each faulty pair is added, in records of `/dev/kmsg`.
+    pub kmsg: Option<String>,
     /// File into which each process that loads the library writes who it is.
     pub witness: Option<String>,
 }
@@ -109,6 +111,7 @@ impl Script {
                 }
                 "folder" => script.folder = Some(value.to_owned()),
                 "blind" => script.blind = true,
+                "kmsg" => script.kmsg = Some(value.to_owned()),
                 "witness" => script.witness = Some(value.to_owned()),
                 "hang" => script.hang = Some(value.to_owned()),
                 "error" => script.errors.push(error(value)?),
@@ -197,6 +200,7 @@ impl Default for Script {
             compute_mode: 0,
             folder: None,
             blind: false,
+            kmsg: None,
             witness: None,
         }
     }

@@ -9,6 +9,7 @@ pub mod holders;
 pub mod iommu;
 pub mod kernel;
 pub mod log;
+pub mod measured;
 pub mod nvidia;
 pub mod pci;
 pub mod peer_map;

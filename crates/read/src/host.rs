@@ -118,10 +118,12 @@ pub fn collect(root: &Root, request: Request) -> Snapshot {
         holders,
         accelerators,
         faults: Observed::default(),
+        measured: Observed::default(),
         peer_map: collect::peer_map::collect(root),
         gaps,
     };
     snapshot.faults = collect::faults::facts(&log, &snapshot);
+    snapshot.measured = collect::measured::collect(root, snapshot.origin.boot_id.known());
     snapshot
 }
 

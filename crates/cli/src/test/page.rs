@@ -39,6 +39,12 @@ pub(super) fn page(test: &Test, exit: Exit) -> String {
     out.push_str(&together(test));
     out.push_str(&host(test));
     out.push_str(&all_reduce(test));
+    if let Some(comparison) = &test.comparison {
+        out.push_str(&heading(&format!("Since {}", comparison.baseline)));
+        for text in comparison.describe() {
+            out.push_str(&wrap(&text, "", "    "));
+        }
+    }
     for one in &test.evidence {
         for text in one.evidence.describe() {
             out.push_str(&wrap(&format!("{}: {text}", one.work), "", "    "));

@@ -55,6 +55,9 @@ pub fn judge_all(snapshot: &Snapshot, scope: &PairScope) -> Vec<Pair> {
             .map(|(device, _)| *device);
         push_pairs(snapshot, from, reachable, &mut pairs);
     }
+    if let Some(measured) = snapshot.measured.known() {
+        pairs.iter_mut().for_each(|pair| measured.correct(pair));
+    }
     pairs.sort_by_key(|pair| (pair.from, pair.to));
     pairs
 }

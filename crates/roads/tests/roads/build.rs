@@ -270,6 +270,7 @@ pub(crate) fn build(recipe: &Recipe) -> Snapshot {
     Snapshot {
         schema: SNAPSHOT_SCHEMA,
         peer_map: Absent,
+        measured: Absent,
         origin: Origin { privileged: true, ..Origin::default() },
         kernel: Kernel {
             release: Known(recipe.kernel.to_owned()),
