@@ -1,6 +1,8 @@
-//! Documents that are made from the code: the findings' pages.
+//! Documents that are made from the code: the findings' pages, the table of hosts.
 //!
 //! `cargo xtask docs` writes them; a test holds the ones checked in against what would be written.
+
+mod hosts;
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +14,10 @@ use crate::root;
 
 /// Path and content of every generated document.
 pub fn all() -> Vec<(PathBuf, String)> {
-    vec![(root().join("docs/findings.md"), findings())]
+    vec![
+        (root().join("docs/findings.md"), findings()),
+        (root().join("docs/hosts.md"), hosts::page()),
+    ]
 }
 
 /// Writes them.

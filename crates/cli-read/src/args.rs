@@ -177,8 +177,6 @@ pub enum ReadCommand {
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// The story for a newcomer, on the simulated hosts
-    Demo,
     /// The page of a finding, a gate or an assessment
     Explain {
         /// Code such as PW0201, or a word; without one, the list

@@ -2,7 +2,6 @@
 
 pub mod capture;
 pub mod completions;
-pub mod demo;
 pub mod diagnose;
 pub mod explain;
 pub mod faults;
@@ -40,7 +39,6 @@ pub fn run(
             plan::run(global, &road, &wishes, file.as_deref(), output)
         }
         ReadCommand::Capture { output: file } => capture::run(global, file.as_deref(), output),
-        ReadCommand::Demo => demo::run(global, output),
         ReadCommand::Explain { code } => explain::run(code.as_deref(), output),
         ReadCommand::Schema { name } => schema::run(name.as_deref(), output),
         ReadCommand::Completions { shell } => completions::completions(shell, cli, output),

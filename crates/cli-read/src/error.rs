@@ -164,7 +164,8 @@ impl CliError {
 
 /// Names of the simulated hosts, as `--host` takes them.
 pub fn sim_names() -> String {
-    peerway_sim::NAMES.iter().map(|name| format!("sim:{name}")).collect::<Vec<_>>().join(", ")
+    let names: Vec<String> = peerway_sim::NAMES.iter().map(|name| format!("sim:{name}")).collect();
+    format!("{}, and those of docs/hosts.md", names.join(", "))
 }
 
 /// The error, its causes, and a hint.

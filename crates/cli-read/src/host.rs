@@ -6,17 +6,20 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use peerway_core::diagnose::pairs::PairScope;
 use peerway_core::diagnose::{self, Diagnosis};
+use peerway_core::observed::Observed;
 use peerway_core::snapshot::{OriginKind, Snapshot};
 use peerway_read::collect::pci::Scope;
 use peerway_read::host::{Declared, Request, collect};
 use peerway_read::host_file;
 use peerway_read::root::{Recording, Root};
+use peerway_roads::Outcome;
 use rustix::fd::BorrowedFd;
 
 use crate::args::{Global, Kind};
 use crate::declared;
 use crate::error::CliError;
 use crate::guard::{self, Children, Reads};
+use crate::remembered;
 
 /// A host that was looked at.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Looked {
     pub when: Timestamp,
     /// What could not be raised, of the walls that keep reading harmless.
     pub missing_walls: Vec<String>,
+    /// What earlier transactions came to.
+    pub remembered: Observed<Vec<Outcome>>,
     /// What was read, for a capture.
     pub recording: Recording,
 }
@@ -101,7 +106,9 @@ fn look_and(
         holders,
     };
     let snapshot = collect(&root, request);
-    Ok(Looked { snapshot, when: Timestamp::now(), missing_walls, recording: root.into_recording() })
+    let remembered = remembered::read(&root);
+    let recording = root.into_recording();
+    Ok(Looked { snapshot, when: Timestamp::now(), missing_walls, remembered, recording })
 }
 
 /// Opens what `--host` names.

@@ -13,6 +13,7 @@ pub mod host;
 pub mod logs;
 pub mod output;
 pub mod redact;
+pub mod remembered;
 pub mod result_file;
 pub mod spelling;
 pub mod text;

@@ -1,6 +1,7 @@
 //! The `peerway` binary: arguments in, text out.
 
 mod change;
+mod demo;
 mod place;
 mod test;
 mod worth;
@@ -27,6 +28,8 @@ enum Command {
     Read(ReadCommand),
     #[command(flatten)]
     Change(change::ChangeCommand),
+    /// The story for a newcomer, on the simulated hosts
+    Demo,
     /// Measure on the GPUs: is data right, how fast is it, does all-reduce gain
     Test(test::TestArgs),
     /// What peer access and the other options are worth to a model and an engine
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
             let exit = peerway_cli_read::run(&cli.global, command, Cli::command());
             return test::name_document(exit).into();
         }
+        Some(Command::Demo) => return demo::run(&cli.global).into(),
         Some(Command::Test(arguments)) => return test::run(&cli.global, &arguments).into(),
         Some(Command::Read(command)) => command,
         Some(Command::Worth(arguments)) => return worth::run(&cli.global, &arguments).into(),

@@ -81,7 +81,7 @@ pub struct SimHost {
 }
 
 impl SimHost {
-    /// One of the named hosts; `None` for a name that is none of [`crate::NAMES`].
+    /// A simulated host by its name, as [`crate::host`] has it.
     pub fn named(name: &str) -> Option<Result<Self, crate::build::BuildError>> {
         let tree = match crate::host(name)? {
             Ok(tree) => tree,

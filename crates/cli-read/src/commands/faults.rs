@@ -89,6 +89,7 @@ pub(super) fn nothing_of_a_host(inputs: &[Input]) -> Result<Looked, CliError> {
         snapshot,
         when: jiff::Timestamp::now(),
         missing_walls: missing,
+        remembered: Observed::Absent,
         recording: peerway_read::root::Recording::default(),
     })
 }

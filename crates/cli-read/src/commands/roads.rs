@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use peerway_core::diagnose::Diagnosis;
+use peerway_core::observed::Observed;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::tenant::TenantId;
 use peerway_roads::constraint::{Accepted, Lifted, Stop};
@@ -17,7 +18,7 @@ use crate::args::{Format, Global, Hazard, Keep, RoadArgs, RoadsArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::host::{self, read_option_file};
-use crate::output::Output;
+use crate::output::{Output, complain};
 use crate::spelling;
 use crate::text::{self, wrap};
 
@@ -78,6 +79,13 @@ fn look_and(
 ) -> Result<(host::Looked, Knowledge), CliError> {
     let looked = host::look_with(global, &[wishes.knowledge.as_slice(), files].concat(), result)?;
     let mut knowledge = Knowledge::builtin();
+    match &looked.remembered {
+        Observed::Known(outcomes) => knowledge.remember(outcomes.iter().cloned()),
+        Observed::Absent => {}
+        Observed::Unreadable(why) => complain(&format!(
+            "peerway: cannot read what earlier changes came to, so no road is closed by them: {why}\n"
+        )),
+    }
     for file in &wishes.knowledge {
         let error = |why| CliError::OptionFile {
             what: "the knowledge file",
@@ -92,7 +100,7 @@ fn look_and(
 }
 
 /// Hands a request over everything that was read.
-pub(super) fn with_request<T>(
+pub fn with_request<T>(
     snapshot: &Snapshot,
     diagnosis: &Diagnosis,
     constraints: &Constraints,
@@ -196,7 +204,7 @@ fn page(roads: &Roads) -> String {
 }
 
 /// A state as a word, coloured.
-pub(super) fn state(state: State) -> String {
+pub fn state(state: State) -> String {
     use peerway_core::judge::Verdict;
     match state {
         State::Open => text::painted(Verdict::Works, "open"),

@@ -1,5 +1,7 @@
 //! `status`: the answer on one screen.
 
+mod last_test;
+
 use std::collections::BTreeMap;
 
 use peerway_core::diagnose::Diagnosis;
@@ -14,9 +16,10 @@ use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::PciDevice;
 use peerway_core::snapshot::tenant::TenantId;
 
-mod last_test;
+use peerway_roads::{Constraints, Knowledge, Passed, Road, State};
 
 use super::exit_of;
+use super::roads::with_request;
 use crate::args::{Format, Global};
 use crate::commands::scan::listed;
 use crate::error::CliError;
@@ -24,9 +27,6 @@ use crate::exit::Exit;
 use crate::host::{self, Looked};
 use crate::output::Output;
 use crate::text::{self, WIDTH, wrap};
-
-/// What this program does not look at yet, said wherever an answer is given.
-pub const NOT_LOOKED_AT: [&str; 1] = ["what can be done about it (peerway roads)"];
 
 /// More columns do not fit beside what each row says.
 const WIDEST_MATRIX: usize = 16;
@@ -43,7 +43,6 @@ pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
             scan: Scan::new(&looked.snapshot, &devices),
             diagnose: Diagnose::new(&diagnosis),
             last_test: last_test::shown(&looked.snapshot.measured, looked.when),
-            not_looked_at: NOT_LOOKED_AT.map(str::to_owned).to_vec(),
         };
         output.document("status", &looked, body)?;
     }
@@ -51,7 +50,7 @@ pub fn run(global: &Global, output: &mut Output) -> Result<Exit, CliError> {
 }
 
 /// The screen for people.
-pub(super) fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
+pub fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
     let snapshot = &looked.snapshot;
     let mut out = head(snapshot);
     if snapshot.accelerated().is_empty() {
@@ -61,12 +60,55 @@ pub(super) fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
         out.push_str(&kernel_log(snapshot));
         out.push_str(&last_test::last_test(&snapshot.measured, looked.when));
         out.push_str(&causes(diagnosis));
+        out.push_str(&roads(looked, diagnosis));
     }
     for gap in &looked.missing_walls {
         out.push_str(&wrap(gap, "Wall missing: ", "              "));
     }
-    out.push_str(&wrap(&NOT_LOOKED_AT.join("; "), "Not looked at yet: ", "  "));
     out
+}
+
+/// Which roads are open, and what closes the others, in a few lines.
+fn roads(looked: &Looked, diagnosis: &Diagnosis) -> String {
+    let (constraints, mut knowledge) = (Constraints::default(), Knowledge::builtin());
+    let mut out = String::new();
+    match &looked.remembered {
+        Observed::Known(outcomes) => knowledge.remember(outcomes.iter().cloned()),
+        Observed::Absent => {}
+        Observed::Unreadable(why) => {
+            let text = format!("what earlier changes came to was not read ({why})");
+            out.push_str(&wrap(&text, "Roads: ", "  "));
+        }
+    }
+    let judged =
+        with_request(&looked.snapshot, diagnosis, &constraints, &knowledge, peerway_roads::roads);
+    match judged {
+        Ok(judged) => {
+            for (state, word) in
+                [(State::Open, "open"), (State::Unknown, "unknown"), (State::Closed, "closed")]
+            {
+                let names: Vec<String> =
+                    judged.roads.iter().filter(|road| road.state == state).map(named).collect();
+                if !names.is_empty() {
+                    let head = format!("Roads {word}: ");
+                    out.push_str(&wrap(&names.join(", "), &head, "  "));
+                }
+            }
+            out.push_str("  (peerway roads says why, and what would lift it)\n");
+        }
+        Err(error) => out.push_str(&wrap(&error.to_string(), "Roads: ", "  ")),
+    }
+    out
+}
+
+/// A road with what closes it.
+fn named(road: &Road) -> String {
+    let in_force = if road.in_force == Passed::Yes { " (in force)" } else { "" };
+    let by = match (road.state, road.reasons().first()) {
+        (State::Open, _) | (_, None) => String::new(),
+        (_, Some(gate)) => format!(" by {}", gate.code),
+    };
+    format!("{}{by}{in_force}", road.id.word())
 }
 
 /// What the kernel log says has happened, in a line; the findings say what follows.
@@ -143,7 +185,7 @@ fn without_gpus(snapshot: &Snapshot) -> String {
 }
 
 /// One matrix per tenant; those decided in a guest in one line.
-fn matrices(snapshot: &Snapshot, diagnosis: &Diagnosis) -> String {
+pub fn matrices(snapshot: &Snapshot, diagnosis: &Diagnosis) -> String {
     let gpus = snapshot.accelerated();
     let mut by_tenant: BTreeMap<Option<TenantId>, Vec<&PciDevice>> = BTreeMap::new();
     for gpu in &gpus {

@@ -32,6 +32,4 @@ pub struct Status {
     pub diagnose: Diagnose,
     /// The last measurement that `test` kept on the host.
     pub last_test: Option<ShownTest>,
-    /// What this program does not look at yet.
-    pub not_looked_at: Vec<String>,
 }

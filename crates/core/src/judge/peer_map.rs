@@ -23,7 +23,9 @@ pub(super) fn check(
         Coverage::Spoiled { state } => Some(Answer::broken(
             Confidence::Probable,
             code::PEER_MAP_SPOILED,
-            format!("the peer map's entry of {from_name} for {to_name} is no more what it was: {state}"),
+            format!(
+                "the peer map's entry of {from_name} for {to_name} is no more what it was: {state}"
+            ),
         )),
         Coverage::Part { bytes, of } => Some(Answer::unknown(
             code::PEER_MAP,

@@ -45,7 +45,7 @@ fn check(name: &str, expected: &Expect) {
 fn the_reference_host() {
     check(
         "kpro6",
-        &expect![[r#"
+        &expect![[r"
             peer-map          closed  gate        in force no       peerway   sme-mmio=no rmp-mmio=unknown (shown) p2p-mechanism=no
             identity-groups   closed  gate        in force no       peerway   snp-identity=no known-failure=no
             acs-direct        closed  gate        in force no       peerway   common-switch=no
@@ -55,7 +55,7 @@ fn the_reference_host() {
             driver-policy     open    -           in force no       operator
             live-without      open    -           in force yes      peerway
             elsewhere         open    -           in force unknown  operator
-        "#]],
+        "]],
     );
 }
 
@@ -63,7 +63,7 @@ fn the_reference_host() {
 fn after_the_update_with_bar1() {
     check(
         "kpro6-pve7",
-        &expect![[r#"
+        &expect![[r"
             peer-map          open    -           in force no       peerway   rmp-mmio=unknown (shown)
             identity-groups   closed  gate        in force no       peerway   snp-identity=no
             acs-direct        closed  gate        in force no       peerway   common-switch=no
@@ -73,7 +73,7 @@ fn after_the_update_with_bar1() {
             driver-policy     closed  gate        in force yes      operator  policy-applies=no
             live-without      open    -           in force yes      peerway
             elsewhere         open    -           in force unknown  operator
-        "#]],
+        "]],
     );
 }
 
@@ -81,7 +81,7 @@ fn after_the_update_with_bar1() {
 fn after_the_update_with_mailbox() {
     check(
         "kpro6-pve7-mailbox",
-        &expect![[r#"
+        &expect![[r"
             peer-map          closed  gate        in force no       peerway   rmp-mmio=unknown (shown) p2p-mechanism=no
             identity-groups   closed  gate        in force no       peerway   snp-identity=no
             acs-direct        closed  gate        in force no       peerway   common-switch=no
@@ -91,7 +91,7 @@ fn after_the_update_with_mailbox() {
             driver-policy     open    -           in force no       operator
             live-without      open    -           in force yes      peerway
             elsewhere         open    -           in force unknown  operator
-        "#]],
+        "]],
     );
 }
 
@@ -99,7 +99,7 @@ fn after_the_update_with_mailbox() {
 fn boards_that_fail_under_identity() {
     check(
         "fsp",
-        &expect![[r#"
+        &expect![[r"
             peer-map          closed  gate        in force no       peerway   p2p-mechanism=no
             identity-groups   open    -           in force no       peerway
             acs-direct        closed  gate        in force no       peerway   common-switch=no
@@ -109,6 +109,6 @@ fn boards_that_fail_under_identity() {
             driver-policy     open    -           in force no       operator
             live-without      open    -           in force yes      peerway
             elsewhere         open    -           in force unknown  operator
-        "#]],
+        "]],
     );
 }

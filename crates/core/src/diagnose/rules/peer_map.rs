@@ -48,7 +48,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
                 map.lost
             ),
         ),
-        Observed::Unreadable(why) => finding.seen("/proc/peerway-map", format!("unreadable ({why})")),
+        Observed::Unreadable(why) => {
+            finding.seen("/proc/peerway-map", format!("unreadable ({why})"))
+        }
         Observed::Absent => finding,
     };
     finding = support::with_domains(finding, snapshot, &affected.requesters());
@@ -81,8 +83,7 @@ mod tests {
             }
         };
         let entries = vec![entry(A, B), entry(B, A)];
-        snapshot.peer_map =
-            Observed::Known(PeerMap { interface: 1, dropped: 0, lost: 0, entries });
+        snapshot.peer_map = Observed::Known(PeerMap { interface: 1, dropped: 0, lost: 0, entries });
         let params = snapshot.nvidia.params.clone().known().cloned().unwrap_or_default();
         let mut params = params;
         params.insert("RegistryDwords".to_owned(), "\"RMPcieP2PType=1\"".to_owned());

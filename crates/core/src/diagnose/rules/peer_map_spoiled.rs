@@ -66,8 +66,12 @@ mod tests {
                 start: crate::address::BusAddress(bar.start.0 + moved),
                 state: state.to_owned(),
             };
-            snapshot.peer_map =
-                Observed::Known(PeerMap { interface: 1, dropped: 0, lost: 3, entries: vec![entry] });
+            snapshot.peer_map = Observed::Known(PeerMap {
+                interface: 1,
+                dropped: 0,
+                lost: 3,
+                entries: vec![entry],
+            });
         })
     }
 
