@@ -4,6 +4,7 @@ mod baseline;
 mod kept;
 mod look;
 mod page;
+mod probe;
 mod verdict;
 mod view;
 mod watch;
@@ -168,6 +169,7 @@ impl Test {
 pub(crate) fn dispatch(arguments: &[OsString]) -> Option<ExitCode> {
     match arguments.split_first() {
         Some((word, [])) if word == CHILD => Some(peerway_gpu::child_main()),
+        Some((word, rest)) if word == probe::PROBE => Some(probe::run(rest).into()),
         Some((word, rest)) if word == view::ENTER => Some(peerway_gpu::enter_main(rest)),
         _ => None,
     }

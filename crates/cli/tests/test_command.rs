@@ -134,6 +134,35 @@ fn bad_preconditions_leave_it_undecided() {
     }
 }
 
+#[test]
+fn the_probe_protocol_is_spoken() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let ask = |script: &str| -> Value {
+        let output = Command::new(env!("CARGO_BIN_EXE_peerway"))
+            .args(["probe", "--from", "0000:21:00.0", "--to", "0000:41:00.0", "--bytes", "65536"])
+            .arg("--cuda")
+            .arg(library())
+            .env(VARIABLE, format!("{script} folder={}", folder.path().display()))
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    for (script, verdict, damage) in [
+        ("gpus=2", "intact", Value::Null),
+        ("gpus=2 fault=zeros", "damaged", "zeros".into()),
+        ("gpus=1", "not_run", Value::Null),
+    ] {
+        let answer = ask(script);
+        assert_eq!((&answer["protocol"], &answer["verdict"]), (&1.into(), &verdict.into()));
+        assert_eq!(answer["damage"], damage, "{answer}");
+        assert!(answer["detail"].is_string(), "{answer}");
+    }
+}
+
 /// Files of a host with the stand-in's first two GPUs.
 fn host() -> tempfile::TempDir {
     use std::fs::{create_dir_all, write};

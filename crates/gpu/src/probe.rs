@@ -84,7 +84,11 @@ pub fn probe(
         return answer(question, None, Some(why.join("; ")), 0);
     };
     let bytes = measured.pairs.iter().flat_map(|row| &row.operations).map(|part| part.bytes).sum();
-    answer(question, Some(worst), worst.detail.clone(), bytes)
+    let said = || match worst.verdict {
+        Verdict::Intact => format!("all of {bytes} bytes were right, by every engine"),
+        other => format!("{other:?} by {:?}", worst.engine).to_lowercase(),
+    };
+    answer(question, Some(worst), Some(worst.detail.clone().unwrap_or_else(said)), bytes)
 }
 
 fn answer(
