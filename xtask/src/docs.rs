@@ -1,4 +1,5 @@
-//! Documents that are made from the code: the findings' pages, the table of hosts.
+//! Documents that are made from the code: the findings' pages, the table of hosts, and what the worth
+//! model says.
 //!
 //! `cargo xtask docs` writes them; a test holds the ones checked in against what would be written.
 
@@ -13,11 +14,15 @@ use peerway_core::diagnose::RULES;
 use crate::root;
 
 /// Path and content of every generated document.
-pub fn all() -> Vec<(PathBuf, String)> {
-    vec![
+///
+/// # Errors
+/// A source that is missing, or a table of the product that is wrong.
+pub fn all() -> Result<Vec<(PathBuf, String)>> {
+    Ok(vec![
         (root().join("docs/findings.md"), findings()),
         (root().join("docs/hosts.md"), hosts::page()),
-    ]
+        (root().join("docs/worth.md"), crate::worth::page()?),
+    ])
 }
 
 /// Writes them.
@@ -25,7 +30,7 @@ pub fn all() -> Vec<(PathBuf, String)> {
 /// # Errors
 /// A file that could not be written.
 pub fn write() -> Result<()> {
-    for (path, text) in all() {
+    for (path, text) in all()? {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         println!("wrote {}", path.display());
     }

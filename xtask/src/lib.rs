@@ -6,6 +6,7 @@ pub mod fuzz;
 pub mod hardware;
 pub mod lab;
 pub mod suite;
+pub mod worth;
 
 use std::path::{Path, PathBuf};
 

@@ -12,7 +12,7 @@ const CHANGING: [&str; 1] = ["peerway-write"];
 const BINARY: &str = "peerway";
 
 /// Crates without any way to the outside: no files, no processes, no clock.
-const PURE: [&str; 3] = ["peerway-core", "peerway-klog", "peerway-faults"];
+const PURE: [&str; 4] = ["peerway-core", "peerway-klog", "peerway-faults", "peerway-worth"];
 
 /// Libraries that reach the outside.
 const IMPURE: [&str; 7] =

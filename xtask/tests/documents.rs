@@ -2,7 +2,7 @@
 
 #[test]
 fn generated_documents_are_fresh() {
-    for (path, expected) in xtask::docs::all() {
+    for (path, expected) in xtask::docs::all().unwrap() {
         let there = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             there == expected,
