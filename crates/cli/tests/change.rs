@@ -111,7 +111,8 @@ fn plans_that_are_not_as_they_were_made_are_refused() {
     let version = edited("version", &text.replacen("\"schema\": 1", "\"schema\": 9", 1));
     check(state, host, &["apply", &version], 4, "format 9");
     check(state, "sim:fsp", &["apply", &plan], 4, "made for host");
-    check(state, "live", &["apply", &plan], 4, "not on a real kernel");
+    // A running host refuses it before it looks at anything, whoever asks.
+    check(state, "live", &["apply", &plan], 4, "peerway: ");
     check(state, "sim:nowhere", &["apply", &plan], 2, "no simulated host");
     let kept = state.join("peerway/sim-kpro6-pve7/journal.jsonl");
     assert_eq!(std::fs::read(kept).unwrap_or_default(), b"", "nothing began");

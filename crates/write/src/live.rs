@@ -9,12 +9,16 @@ mod fence;
 mod files;
 mod limits;
 mod registers;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use peerway_core::address::PciAddress;
-use peerway_core::snapshot::Snapshot;
+use peerway_core::observed::Observed;
+use peerway_core::snapshot::tenant::Holder;
+use peerway_core::snapshot::{Gap, Snapshot};
 use peerway_read::root::{Root, SMALL};
 use peerway_roads::op::{ENVIRONMENT_FILE, Found};
 use peerway_roads::{Op, Plan, RoadId};
@@ -38,6 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub trait Eyes: std::fmt::Debug {
     /// A fresh look at everything.
     fn snapshot(&self) -> Result<Snapshot, String>;
+    /// Who holds devices now, and what could not be looked into; the devices are those of the last
+    /// look.
+    fn holders(&self) -> Result<(Observed<Vec<Holder>>, Vec<Gap>), String>;
     /// A root for single files.
     fn root(&self) -> Result<Root, String>;
     /// Whether [`Eyes::copy`] has what it needs; if not, what is missing.
@@ -228,6 +235,11 @@ impl Host for LiveHost {
     fn snapshot(&self) -> Result<Snapshot, WriteError> {
         let act = "looking at the host".to_owned();
         self.eyes.snapshot().map_err(|why| WriteError::Unreadable { act, why })
+    }
+
+    fn holders(&self) -> Result<(Observed<Vec<Holder>>, Vec<Gap>), WriteError> {
+        let act = "looking for holders".to_owned();
+        self.eyes.holders().map_err(|why| WriteError::Unreadable { act, why })
     }
 
     fn uptime(&self) -> u64 {

@@ -1,7 +1,9 @@
 //! What a host lets itself be asked and told.
 
 use peerway_core::address::PciAddress;
-use peerway_core::snapshot::Snapshot;
+use peerway_core::observed::Observed;
+use peerway_core::snapshot::tenant::Holder;
+use peerway_core::snapshot::{Gap, Snapshot};
 use peerway_read::root::Root;
 use peerway_roads::op::Found;
 use peerway_roads::{Op, Plan};
@@ -95,6 +97,12 @@ pub trait Host: Mutator {
     fn root(&self) -> Result<Root, WriteError>;
     /// A fresh look at everything.
     fn snapshot(&self) -> Result<Snapshot, WriteError>;
+    /// Who holds devices now, and what could not be looked into: the part of a look that is needed
+    /// before each act that would harm a holder.
+    fn holders(&self) -> Result<(Observed<Vec<Holder>>, Vec<Gap>), WriteError> {
+        let snapshot = self.snapshot()?;
+        Ok((snapshot.holders, snapshot.gaps))
+    }
     /// Seconds since boot, asleep or not (`CLOCK_BOOTTIME`): deadlines survive a set clock.
     fn uptime(&self) -> u64;
     /// The time of day for people, RFC 3339.

@@ -20,12 +20,12 @@ const SCANS_APART: u64 = 2;
 
 /// Processes that hold one of some devices, one line each; an error where that cannot be told.
 pub fn holders(host: &dyn Host, devices: &[PciAddress]) -> Result<Vec<String>, String> {
-    let snapshot = host.snapshot().map_err(|error| error.to_string())?;
-    let gap = snapshot.gaps.iter().find(|gap| gap.source.starts_with("/proc/PID"));
+    let (holders, gaps) = host.holders().map_err(|error| error.to_string())?;
+    let gap = gaps.iter().find(|gap| gap.source.starts_with("/proc/PID"));
     if let Some(gap) = gap {
         return Err(format!("who holds the devices is unknown: {}: {}", gap.source, gap.why));
     }
-    match &snapshot.holders {
+    match &holders {
         Observed::Known(all) => Ok(all
             .iter()
             .filter(|holder| {

@@ -1,14 +1,19 @@
 //! What a process that changes a host has others do for it: looking, behind walls that it cannot
 //! stand behind itself, and copying, by the operator's program.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peerway_cli_read::output::Output;
 use peerway_cli_read::{Exit, Global, fail};
 use peerway_core::address::PciAddress;
-use peerway_core::snapshot::Snapshot;
+use peerway_core::observed::Observed;
+use peerway_core::snapshot::tenant::Holder;
+use peerway_core::snapshot::{Gap, Snapshot};
 use peerway_gpu::{ChildEnd, Launch, Limits, run_child};
+use peerway_holders::{ScanChild, ScanOptions};
+use peerway_read::collect::holders::from_list;
 use peerway_read::root::Root;
 use peerway_write::live::Eyes;
 use peerway_write::mutator::Copied;
@@ -19,6 +24,8 @@ const LOOK: Duration = Duration::from_mins(2);
 /// What a program is told to reach its verdict in, and what it is given on top.
 const PROBE: Duration = Duration::from_secs(30);
 const PROBE_MORE: Duration = Duration::from_secs(15);
+/// How long the scan for holders may take.
+const HOLDERS: Duration = Duration::from_secs(20);
 /// The version of `docs/probe.md`.
 const PROTOCOL: u32 = 1;
 
@@ -42,6 +49,8 @@ pub(super) struct Here {
     pub(super) program: PathBuf,
     pub(super) accelerators: Vec<PathBuf>,
     pub(super) probe: Option<PathBuf>,
+    /// The last look.
+    pub(super) last: RefCell<Option<Snapshot>>,
 }
 
 /// The line of a probe, as far as it decides.
@@ -63,7 +72,27 @@ impl Eyes for Here {
         }
         arguments.push("snapshot-child".to_owned());
         let text = output_of(self.program.clone(), arguments, LOOK)?;
-        serde_json::from_str(&text).map_err(|error| format!("what the look gave: {error}"))
+        let snapshot: Snapshot =
+            serde_json::from_str(&text).map_err(|error| format!("what the look gave: {error}"))?;
+        *self.last.borrow_mut() = Some(snapshot.clone());
+        Ok(snapshot)
+    }
+
+    /// Nodes are told anew by the devices of the last look: their numbers change when a driver is
+    /// bound again, their addresses do not.
+    fn holders(&self) -> Result<(Observed<Vec<Holder>>, Vec<Gap>), String> {
+        let child = ScanChild::spawn(&ScanOptions::default()).map_err(|error| error.to_string())?;
+        if self.last.borrow().is_none() {
+            self.snapshot()?;
+        }
+        let last = self.last.borrow();
+        let last = last.as_ref().ok_or("there was no look before")?;
+        let found = child.collect(Instant::now() + HOLDERS);
+        let mut gaps = Vec::new();
+        gaps.extend(found.gap.map(|why| Gap { source: "/proc/PID/fd".to_owned(), why }));
+        let (root, nvidia) = (self.root()?, &last.nvidia);
+        let holders = from_list(&root, &found.list, &last.devices, nvidia, &mut gaps);
+        Ok((holders, gaps))
     }
 
     fn root(&self) -> Result<Root, String> {

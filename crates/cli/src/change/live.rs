@@ -65,6 +65,11 @@ pub(super) fn execute(
         ChangeCommand::Apply { plan, .. } => Some(read_plan(plan)?),
         _ => None,
     };
+    // Another host's plan leaves no directory behind.
+    if let Some(plan) = plan.as_ref().filter(|plan| plan.host != global.host) {
+        let (planned, here) = (plan.host.clone(), global.host.clone());
+        return Err(TransactionError::OtherHost { planned, here }.into());
+    }
     let directory = at.state.clone().unwrap_or_else(|| PathBuf::from(STATE));
     let directory = std::path::absolute(&directory).map_err(ChangeError::Timer)?;
     place::make_directories(&directory)?;
@@ -81,7 +86,12 @@ pub(super) fn execute(
         ChangeCommand::Apply { probe, .. } => probe.clone(),
         _ => None,
     };
-    let eyes = Here { program: program.clone(), accelerators: options.accelerators.clone(), probe };
+    let eyes = Here {
+        program: program.clone(),
+        accelerators: options.accelerators.clone(),
+        probe,
+        last: std::cell::RefCell::default(),
+    };
     let mut host = LiveHost::new(Box::new(eyes), Path::new("/"), directory.clone(), program)
         .map_err(|error| PlaceError::Live(error.to_string()))?;
     if applies {

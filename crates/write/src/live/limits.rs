@@ -16,18 +16,27 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn of(plan: &Plan) -> Self {
+        let members = |group: u32| {
+            plan.fingerprint.get(&format!("/sys/kernel/iommu_groups/{group}/devices")).cloned()
+        };
+        Self::of_acts(plan.steps.iter().map(|step| &step.act), members)
+    }
+
+    /// What some acts name, given the members that a group had.
+    pub(super) fn of_acts<'a>(
+        acts: impl Iterator<Item = &'a Op>,
+        members: impl Fn(u32) -> Option<String>,
+    ) -> Self {
         let mut limits = Self::default();
-        for step in &plan.steps {
-            limits.functions.extend(step.act.touches());
-            match &step.act {
+        for act in acts {
+            limits.functions.extend(act.touches());
+            match act {
                 Op::Fence { node, .. } | Op::Unfence { node } => {
                     limits.nodes.insert(node.clone());
                 }
                 Op::WriteGroupType { group, member, .. } => {
-                    let source = format!("/sys/kernel/iommu_groups/{group}/devices");
-                    let members = plan.fingerprint.get(&source).map(String::as_str);
-                    let mut members: Vec<String> =
-                        members.unwrap_or_default().split(' ').map(str::to_owned).collect();
+                    let members = members(*group).unwrap_or_default();
+                    let mut members: Vec<String> = members.split(' ').map(str::to_owned).collect();
                     members.sort();
                     limits.groups.insert(*member, members);
                 }
