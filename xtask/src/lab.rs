@@ -124,7 +124,7 @@ enum Command {
         /// Series of the kernel
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
-        /// One part, printed and not written: story, refusals, trouble, timer, kill, power
+        /// One part, printed and not written: story, refusals, trouble, timer, kill
         #[arg(long)]
         only: Option<String>,
     },

@@ -7,7 +7,7 @@
 use xtask::lab::facts::{self, Facts};
 use xtask::lab::kernel::{Kernel, Series};
 use xtask::lab::scenario::{self, peer_map};
-use xtask::lab::{kmod, product};
+use xtask::lab::{change, kmod, product};
 
 /// What continuous integration has time for.
 const DEFAULT: &str = "6.12";
@@ -100,4 +100,14 @@ fn the_peer_map_does_what_it_says_and_leaves_nothing_behind() {
     let modules = kmod::build(&kernel).unwrap();
     let facts = peer_map::prove(&kernel, &modules).unwrap();
     assert!(facts.differences().is_empty(), "{:#?} {}", facts.differences(), facts.text());
+}
+
+fn check_change(name: &str) {
+    let kernel = Series::named("6.12").unwrap().fetch(false).unwrap();
+    expected(name, &kernel, &(change::part(name).unwrap().run)(&kernel).unwrap());
+}
+
+#[test]
+fn a_change_is_applied_kept_and_taken_back_on_a_real_kernel() {
+    check_change("story");
 }

@@ -260,11 +260,11 @@ impl Host for LiveHost {
 
     fn refuses(&self, plan: &Plan) -> Option<String> {
         match plan.road {
-            RoadId::IdentityGroups | RoadId::AcsDirect | RoadId::LiveWithout => {}
+            RoadId::IdentityGroups | RoadId::LiveWithout => {}
             other => {
                 return Some(format!(
                     "{other} is not applied on a running host yet: it was proved on simulated \
-                     hosts only"
+                     hosts only, and not on a real kernel"
                 ));
             }
         }

@@ -47,7 +47,7 @@ pub struct Part {
 }
 
 /// All of them, in the order of the document.
-pub const PARTS: [Part; 6] = [
+pub const PARTS: [Part; 5] = [
     Part { name: "story", title: "From plan to word, and back", run: story::run },
     Part { name: "refusals", title: "What is refused, and changes nothing", run: refusals::run },
     Part {
@@ -61,7 +61,6 @@ pub const PARTS: [Part; 6] = [
         title: "The process is killed at a record of the journal",
         run: crash::kill,
     },
-    Part { name: "power", title: "The power is cut at a record of the journal", run: crash::power },
 ];
 
 /// The part of a name.

@@ -2,7 +2,11 @@
 //! stand behind itself, and copying, by the operator's program.
 
 use std::cell::RefCell;
+use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use peerway_cli_read::output::Output;
@@ -11,12 +15,12 @@ use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::tenant::Holder;
 use peerway_core::snapshot::{Gap, Snapshot};
-use peerway_gpu::{ChildEnd, Launch, Limits, run_child};
 use peerway_holders::{ScanChild, ScanOptions};
 use peerway_read::collect::holders::from_list;
 use peerway_read::root::Root;
 use peerway_write::live::Eyes;
 use peerway_write::mutator::Copied;
+use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 
 /// A look has deadlines of its own; this one is for a look that hangs all the same.
@@ -26,6 +30,12 @@ const PROBE: Duration = Duration::from_secs(30);
 const PROBE_MORE: Duration = Duration::from_secs(15);
 /// How long the scan for holders may take.
 const HOLDERS: Duration = Duration::from_secs(20);
+/// How often a child is looked at.
+const POLL: Duration = Duration::from_millis(5);
+/// How long the pipes of a child that is gone are waited for.
+const CLOSED: Duration = Duration::from_secs(5);
+/// The longest look at the largest host.
+const MOST_OUTPUT: u64 = 1 << 30;
 /// The version of `docs/probe.md`.
 const PROTOCOL: u32 = 1;
 
@@ -127,20 +137,56 @@ impl Eyes for Here {
     }
 }
 
-/// Standard output of a program that ended well and in time.
+/// Standard output of a program that ended well and in time. It gets no input, and a group of its
+/// own, so that signals of the terminal are for the one who can take back.
+#[expect(clippy::disallowed_methods, reason = "looking and copying are children's")]
 fn output_of(program: PathBuf, arguments: Vec<String>, limit: Duration) -> Result<String, String> {
     let shown = program.display().to_string();
-    let launch =
-        Launch { program, arguments, environment: Vec::new(), unset: Vec::new(), clean: false };
-    let mut text = String::new();
-    let limits = Limits { total: limit, quiet: limit };
-    let end: ChildEnd = run_child(&launch, "", limits, &mut |line| {
-        text.push_str(line);
-        text.push('\n');
-    })
-    .map_err(|error| format!("{shown}: {error}"))?;
-    if end.status.is_some_and(|status| status.success()) {
-        return Ok(text);
+    let error = |error: std::io::Error| format!("{shown}: {error}");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(error)?;
+    let output = child.stdout.take().map(gathered);
+    let log = child.stderr.take().map(gathered);
+    let end = Instant::now() + limit;
+    let status = loop {
+        match child.try_wait().map_err(error)? {
+            Some(status) => break status,
+            None if Instant::now() < end => std::thread::sleep(POLL),
+            None => {
+                let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                if let Some(group) = group {
+                    let _gone = rustix::process::kill_process_group(group, Signal::KILL);
+                }
+                return Err(format!("{shown} did not end within {} s", limit.as_secs()));
+            }
+        }
+    };
+    let text = |pipe: Option<Receiver<Vec<u8>>>| {
+        let bytes = pipe.and_then(|pipe| pipe.recv_timeout(CLOSED).ok());
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    if !status.success() {
+        let log = text(log).unwrap_or_default();
+        return Err(format!("{shown} ended with {status} {log}").trim_end().to_owned());
     }
-    Err(format!("{shown} {} {}", end.describe(), end.log.join(" ")).trim_end().to_owned())
+    text(output).ok_or_else(|| format!("{shown} ended, and something it started still writes"))
+}
+
+/// Reads a pipe to its end on a thread of its own: what a child started may keep it open.
+fn gathered(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if pipe.take(MOST_OUTPUT).read_to_end(&mut bytes).is_ok() {
+            // Nobody may wait for it any more.
+            drop(sender.send(bytes));
+        }
+    });
+    receiver
 }

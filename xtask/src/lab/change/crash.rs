@@ -1,4 +1,4 @@
-//! The product is ended at records of its journal: by SIGKILL, and by cutting the power.
+//! The product is killed at records of its journal.
 
 use std::time::Duration;
 
@@ -63,8 +63,4 @@ pub(super) fn kill(kernel: &Kernel) -> Result<Facts> {
          been, the environment file was gone, and the same plan was fresh again."
     ));
     Ok(facts)
-}
-
-pub(super) fn power(_kernel: &Kernel) -> Result<Facts> {
-    Ok(Facts::default())
 }

@@ -26,7 +26,7 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         declared("apply a cut plan", &["apply", "/tmp/cut.json", "--probe", "/lab/bin/lab-copy"]),
         shell("edited plan", &format!("sed s/{}/{}/g {PLAN} > /tmp/edited.json", "0000:61:00", "0000:e1:00")),
         declared("apply an edited plan", &["apply", "/tmp/edited.json", "--probe", "/lab/bin/lab-copy"]),
-        script::start("holder", &["sh", "-c", "exec 3<>/dev/uio2; echo ready; read line"]),
+        script::start("holder", &["sh", "-c", "d=/dev/$(ls /sys/bus/pci/devices/0000:11:00.0/uio); exec 3<>$d; echo ready; read line"]),
         apply("apply with a holder"),
         script::stop("holder"),
         shell("no room", "mkdir /tmp/full && mount -t tmpfs -o size=16k none /tmp/full"),
