@@ -102,15 +102,14 @@ impl Machine {
     }
 
     /// Has the IOMMU say once in a process that it refused a request of this pair.
-    #[expect(clippy::disallowed_methods, reason = "a library for tests, in a file of the test")]
-    #[expect(clippy::disallowed_types, reason = "as above")]
+    #[expect(clippy::disallowed_types, reason = "a library for tests, in a file of the test")]
     fn log_refusal(&self, from: usize, place: Place) {
         let Some(path) = &self.script.kmsg else { return };
         if !lock(&self.links.refused).insert((from, place.gpu)) {
             return;
         }
         // Each GPU's memory is a terabyte from the last one's.
-        let address = (wide(place.gpu) + 1 << 40) + place.at;
+        let address = ((wide(place.gpu) + 1) << 40) + place.at;
         let line = format!(
             "3,9,2000,-;nvidia {}: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0011 \
              address={address:#x} flags=0x0020]\n",

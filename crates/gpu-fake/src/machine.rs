@@ -109,9 +109,9 @@ pub(crate) fn machine() -> &'static Machine {
 fn testify(path: &str) {
     let file = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
     let status = file("/proc/self/status") + &file("/proc/self/cgroup");
-    let environment: String = std::env::vars_os()
-        .map(|(name, value)| format!("{}={}\n", name.display(), value.display()))
-        .collect();
+    let environment = std::env::vars_os().fold(String::new(), |text, (name, value)| {
+        text + &format!("{}={}\n", name.display(), value.display())
+    });
     let written = std::fs::write(path, status + &environment);
     assert!(written.is_ok(), "{path}: {written:?}");
 }

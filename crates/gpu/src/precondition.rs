@@ -115,7 +115,8 @@ impl Precondition {
             Some(46) => (
                 Unmet::ExclusiveBusy,
                 "its compute mode allows one process and another one has it, or allows none; \
-                 stop that process or set the mode to default"
+                 stop that process or set the mode to default; if there is none, look for Xid 79 \
+                 in the kernel log: the GPU may have fallen off the bus"
                     .to_owned(),
             ),
             Some(101) => return Self::not_visible(gpu, visible),
