@@ -50,6 +50,11 @@ pub fn wrap(text: &str, first: &str, rest: &str) -> String {
     out
 }
 
+/// Adds a text that was just made.
+pub fn add(out: &mut String, text: &str) {
+    out.push_str(text);
+}
+
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
 const YELLOW: &str = "\u{1b}[33m";

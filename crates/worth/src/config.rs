@@ -458,34 +458,29 @@ impl Reader<'_> {
         let Some(value_heads) = f.count(&["linear_num_value_heads"], 1, 1 << 14)? else {
             return Ok(None);
         };
-        let linear = match f.list("layer_types")? {
-            Some(types) => {
-                let listed = u32::try_from(types.len()).unwrap_or(u32::MAX);
-                if listed != layers {
-                    return Err(ConfigError::Contradiction {
-                        field: "layer_types",
-                        why: format!("lists {listed} layers, and num_hidden_layers is {layers}"),
-                    });
-                }
-                let count =
-                    types.iter().filter(|one| one.as_str() == Some("linear_attention")).count();
-                u32::try_from(count).unwrap_or(layers)
+        let linear = if let Some(types) = f.list("layer_types")? {
+            let listed = u32::try_from(types.len()).unwrap_or(u32::MAX);
+            if listed != layers {
+                return Err(ConfigError::Contradiction {
+                    field: "layer_types",
+                    why: format!("lists {listed} layers, and num_hidden_layers is {layers}"),
+                });
             }
-            None => {
-                let every = f.need(&["full_attention_interval"], 1, DEEPEST)?;
-                layers - layers / every
-            }
+            let count = types.iter().filter(|one| one.as_str() == Some("linear_attention")).count();
+            u32::try_from(count).unwrap_or(layers)
+        } else {
+            let every = f.need(&["full_attention_interval"], 1, DEEPEST)?;
+            layers - layers / every
         };
-        let state = match f.word("mamba_ssm_dtype")? {
-            Some(word) => Precision::parse(word).ok_or_else(|| ConfigError::Kind {
+        let state = if let Some(word) = f.word("mamba_ssm_dtype")? {
+            Precision::parse(word).ok_or_else(|| ConfigError::Kind {
                 field: "mamba_ssm_dtype".to_owned(),
                 wanted: "the name of a number format",
                 found: word.chars().take(40).collect(),
-            })?,
-            None => {
-                assumed.push("the format of the recurrent state: float32".to_owned());
-                Precision::Float32
-            }
+            })?
+        } else {
+            assumed.push("the format of the recurrent state: float32".to_owned());
+            Precision::Float32
         };
         Ok(Some(Linear {
             layers: linear,

@@ -373,10 +373,25 @@ fn notes(context: &Context<'_>) -> Vec<String> {
             ));
         }
     }
+    if let Some(cap) = state::cap(request)
+        && let Some(row) = cap.rows.first().filter(|row| row.running < row.asked)
+    {
+        notes.push(format!(
+            "beside their states {} of {} requests run with the engine's defaults; the rates take \
+             all of them as running",
+            row.running, row.asked
+        ));
+    }
     if request.layout.tp > 1 && context.times.assumed() {
         notes.push(
             "all-reduce times are assumed; they are the widest part of every interval here. \
              peerway test --format json measures them in seconds, --all-reduce takes the file"
+                .to_owned(),
+        );
+        notes.push(
+            "long messages through host memory were seen at 27 and 30 GB/s on two hosts, the fast end \
+             of what is assumed: in prefill and with many requests P2P is likelier worth what the \
+             low end says"
                 .to_owned(),
         );
     }

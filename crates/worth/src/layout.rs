@@ -104,19 +104,19 @@ impl Layout {
 
     /// In words: `TP4`, `TP2 x PP2`, `2 replicas of TP2`.
     pub fn words(&self) -> String {
-        let mut words = format!("TP{}", self.tp);
+        let mut words = vec![format!("TP{}", self.tp)];
         if self.pp > 1 {
-            words.push_str(&format!(" x PP{}", self.pp));
+            words.push(format!("x PP{}", self.pp));
         }
         if self.expert_parallel {
-            words.push_str(" with experts placed");
+            words.push("with experts placed".to_owned());
         }
         if self.attention_dp {
-            words.push_str(" with attention data-parallel");
+            words.push("with attention data-parallel".to_owned());
         }
         if self.replicas > 1 {
-            words = format!("{} replicas of {words}", self.replicas);
+            words.insert(0, format!("{} replicas of", self.replicas));
         }
-        words
+        words.join(" ")
     }
 }

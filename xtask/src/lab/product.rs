@@ -39,7 +39,7 @@ pub struct ReadingCommand {
 }
 
 /// Every reading command; `tests/walls.rs` fails where the binary has one that is not here.
-pub const COMMANDS: [ReadingCommand; 16] = [
+pub const COMMANDS: [ReadingCommand; 18] = [
     looking("status", &["status"]),
     looking("scan", &["scan", "--format", "json"]),
     looking("path", &["path", "0000:01:00.0", "0000:11:00.0"]),
@@ -51,6 +51,23 @@ pub const COMMANDS: [ReadingCommand; 16] = [
     looking("roads", &["roads"]),
     looking("plan", &["plan", "identity-groups"]),
     looking("plan-open", &["plan", "live-without"]),
+    telling(
+        "worth-estimate",
+        &["worth", "estimate", "--model", "known:qwen3-30b-a3b", "--gpu", "h200", "--tp", "2"],
+    ),
+    telling(
+        "worth-launch",
+        &[
+            "worth",
+            "launch",
+            "--model",
+            "known:qwen3-30b-a3b",
+            "--gpu",
+            "h200",
+            "--engine",
+            "sglang@0.5.23",
+        ],
+    ),
     telling("explain", &["explain", "PW0201"]),
     telling("schema", &["schema", "diagnose"]),
     telling("completions", &["completions", "bash"]),

@@ -56,9 +56,7 @@ pub(super) fn judge(a: &[Run], b: &[Run]) -> Gate {
         })
     };
     let (of_within, of_across) = (mean(&within), mean(&across));
-    if !greedy {
-        unknown.push("the runs were not greedy (temperature 0): outputs differ anyhow".to_owned());
-    } else {
+    if greedy {
         match (of_within, of_across) {
             (_, None) => unknown.push("no prompt was answered on both sides".to_owned()),
             (None, Some(across)) if across >= 1.0 => {}
@@ -84,13 +82,13 @@ pub(super) fn judge(a: &[Run], b: &[Run]) -> Gate {
                 }
             }
         }
-    }
-    let state = if !failed.is_empty() {
-        GateState::Failed
-    } else if !unknown.is_empty() {
-        GateState::Unknown
     } else {
-        GateState::Passed
+        unknown.push("the runs were not greedy (temperature 0): outputs differ anyhow".to_owned());
+    }
+    let state = match (failed.is_empty(), unknown.is_empty()) {
+        (false, _) => GateState::Failed,
+        (true, false) => GateState::Unknown,
+        (true, true) => GateState::Passed,
     };
     Gate {
         state,

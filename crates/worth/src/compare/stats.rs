@@ -116,6 +116,7 @@ fn beta_share(x: f64, a: f64, b: f64) -> f64 {
 }
 
 /// Lentz's method.
+#[expect(clippy::many_single_char_names, reason = "the names that the formula has everywhere")]
 fn fraction(x: f64, a: f64, b: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let away = |value: f64| if value.abs() < TINY { TINY } else { value };

@@ -2,7 +2,7 @@
 
 use super::{Named, PublishedError, Row, request};
 use crate::allreduce::Arm;
-use crate::estimate::{Estimate, estimate};
+use crate::estimate::{Context, Estimate, Request, estimate};
 use crate::interval::Interval;
 use crate::precision::Precision;
 
@@ -221,6 +221,16 @@ fn rate_of(estimate: &Estimate, arm: Arm) -> Option<Interval> {
     estimate.decode.iter().find(|row| row.arm == arm).map(|row| row.tokens_per_second)
 }
 
+/// Gain by one-shot kernels over NCCL at equal acceptance, within each combination of assumptions.
+fn kernels_over_nccl(request: &Request) -> Result<Interval, PublishedError> {
+    let context = Context::new(request);
+    let (setup, work) = (context.setup(), context.work(request.draft_steps));
+    Ok(context.over("the gain by kernels", |one| {
+        let nccl = setup.decode(&work, Arm::Peer, one).total();
+        (nccl / setup.decode(&work, Arm::PeerKernel, one).total() - 1.0) * 100.0
+    })?)
+}
+
 impl Figure {
     /// The row, with what the model says.
     ///
@@ -229,7 +239,10 @@ impl Figure {
     pub fn row(&self) -> Result<Row, PublishedError> {
         let estimate = estimate(&request(self.workload)?)?;
         let (low, high) = self.published;
-        let model = self.model(&estimate).ok_or(PublishedError::Absent(self.what))?;
+        let model = match self.of {
+            Of::KernelsWithSpeculation => kernels_over_nccl(&request(self.workload)?)?,
+            _ => self.model(&estimate).ok_or(PublishedError::Absent(self.what))?,
+        };
         let unit = match self.of {
             Of::Rate(_) | Of::SpeculativeRate(_) => "tokens/s",
             Of::P2p(_) | Of::Speculation(_) | Of::KernelsWithSpeculation => "%",
@@ -256,20 +269,7 @@ impl Figure {
             Of::P2p(arm) => {
                 estimate.p2p.iter().find(|row| row.arm == arm).map(|row| row.decode_percent)
             }
-            Of::KernelsWithSpeculation => {
-                // Acceptance is the same on both sides, so the levels of each go together.
-                let (with, without) = (
-                    speculative(Arm::PeerKernel)?.tokens_per_second,
-                    speculative(Arm::Peer)?.tokens_per_second,
-                );
-                let gain = |a: f64, b: f64| (a / b - 1.0) * 100.0;
-                let all = [
-                    gain(with.low, without.low),
-                    gain(with.mid, without.mid),
-                    gain(with.high, without.high),
-                ];
-                Interval::over(&all, Some(gain(with.mid, without.mid)))
-            }
+            Of::KernelsWithSpeculation => None,
         }
     }
 }

@@ -4,7 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "this is a test")]
 
 mod arithmetic;
+mod compare;
 mod configs;
+mod launch;
 mod properties;
+mod published;
 mod state;
 mod workload;

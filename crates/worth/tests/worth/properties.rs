@@ -11,7 +11,7 @@ use crate::workload::reference;
 /// Numbers of a configuration, within and far without what models have.
 fn number() -> impl Strategy<Value = Value> {
     prop_oneof![
-        5 => (1_u32..8192).prop_map(|n| json!(n)),
+        200 => (1_u32..8192).prop_map(|n| json!(n)),
         1 => (1_u32..2_000_000_000).prop_map(|n| json!(n)),
         1 => Just(json!(0)),
         1 => Just(json!(-3)),
@@ -96,7 +96,7 @@ fn small(request: Request) -> Request {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn any_configuration_gives_numbers_or_an_error(

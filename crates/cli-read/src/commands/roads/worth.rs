@@ -13,7 +13,7 @@ use peerway_worth::{Estimate, Interval};
 
 use super::state;
 use crate::commands::worth::estimate::percent;
-use crate::text::{self, bold, wrap};
+use crate::text::{self, add, bold, wrap};
 
 /// Roads that let the goal's GPUs reach each other over their own links.
 const TO_PEERS: [RoadId; 6] = [
@@ -62,10 +62,10 @@ pub(super) fn gains(estimate: &Estimate) -> BTreeMap<RoadId, Gain> {
         );
         let mut whole = peer.decode_percent;
         if let Some(kernel) = kernel {
-            text.push_str(&format!(
-                "; {} in decode with one-shot kernels",
-                percent(kernel.decode_percent)
-            ));
+            add(
+                &mut text,
+                &format!("; {} in decode with one-shot kernels", percent(kernel.decode_percent)),
+            );
             whole.high = whole.high.max(kernel.decode_percent.high);
         }
         for road in TO_PEERS {

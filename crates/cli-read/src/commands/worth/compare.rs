@@ -13,7 +13,7 @@ use crate::args::{Format, Global};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::text::{bold, wrap};
+use crate::text::{add, bold, wrap};
 
 /// A run of a million requests with their texts.
 const MOST_RECORDS: usize = 4 << 30;
@@ -224,9 +224,9 @@ fn design_page(design: &Design) -> String {
         if run.block != block {
             block = run.block;
             let path = if run.name.contains("path=host") { "off" } else { "on" };
-            out.push_str(&format!("block {block}: peer access {path}\n"));
+            add(&mut out, &format!("block {block}: peer access {path}\n"));
         }
-        out.push_str(&format!("  {:>3}  {}\n", run.place, run.name));
+        add(&mut out, &format!("  {:>3}  {}\n", run.place, run.name));
     }
     out
 }
@@ -234,7 +234,7 @@ fn design_page(design: &Design) -> String {
 fn factorial_page(found: &Factorial) -> String {
     let mut out = String::new();
     for (cell, runs) in &found.cells {
-        out.push_str(&format!("  {cell}: {runs} runs\n"));
+        add(&mut out, &format!("  {cell}: {runs} runs\n"));
     }
     for name in &found.unnamed {
         out.push_str(&wrap(
@@ -247,7 +247,7 @@ fn factorial_page(found: &Factorial) -> String {
         out.push_str(&gate_lines(gate, &format!("outputs of {cell}: ")));
     }
     for (what, noise) in &found.noise_percent {
-        out.push_str(&format!("noise, {what}: {noise:.1} %\n"));
+        add(&mut out, &format!("noise, {what}: {noise:.1} %\n"));
     }
     for effect in &found.effects {
         let kind = if effect.interaction { "interaction, " } else { "" };

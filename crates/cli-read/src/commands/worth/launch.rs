@@ -12,7 +12,7 @@ use crate::args::{Format, Global};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::text::{bold, wrap};
+use crate::text::{add, bold, wrap};
 
 /// Measurements of `test` on many GPUs.
 const MOST_MEASUREMENT: usize = 64 << 20;
@@ -113,16 +113,16 @@ fn page(launch: &Launch) -> String {
     out.push('\n');
     // Lines to be copied stand as they are.
     for name in &launch.unset {
-        out.push_str(&format!("unset {name}\n"));
+        add(&mut out, &format!("unset {name}\n"));
     }
     for piece in &launch.environment {
-        out.push_str(&format!("{} \\\n", piece.text));
+        add(&mut out, &format!("{} \\\n", piece.text));
     }
     out.push_str(&launch.program);
     for piece in &launch.arguments {
-        out.push_str(&format!(" \\\n  {}", piece.text));
+        add(&mut out, &format!(" \\\n  {}", piece.text));
     }
-    out.push_str(&format!("\n\n{}\n", bold("what each is for, and how it is taken back")));
+    add(&mut out, &format!("\n\n{}\n", bold("what each is for, and how it is taken back")));
     for piece in launch.environment.iter().chain(&launch.arguments) {
         out.push_str(&piece_lines(piece));
     }

@@ -6,7 +6,7 @@ use peerway_worth::estimate::{DecodeRow, Estimate, PrefillRow, SpeculationRow};
 use peerway_worth::options::{Available, Basis, Interaction, OptionRow};
 use peerway_worth::state::StateCap;
 
-use crate::text::{self, WIDTH, bold, wrap};
+use crate::text::{self, WIDTH, add, bold, wrap};
 
 /// Everything on one page.
 pub(super) fn page(estimate: &Estimate) -> String {
@@ -82,17 +82,23 @@ fn head(estimate: &Estimate) -> String {
         sizes.kv_bytes_per_token_per_gpu
     );
     if sizes.state_bytes_per_sequence_per_gpu > 0.0 {
-        memory.push_str(&format!(
-            ", {:.1} MB of state a sequence",
-            sizes.state_bytes_per_sequence_per_gpu / 1e6
-        ));
+        add(
+            &mut memory,
+            &format!(
+                ", {:.1} MB of state a sequence",
+                sizes.state_bytes_per_sequence_per_gpu / 1e6
+            ),
+        );
     }
     if sizes.all_reduces_per_step > 0 {
-        memory.push_str(&format!(
-            "; {} all-reduces a step of {:.1} KiB",
-            sizes.all_reduces_per_step,
-            sizes.all_reduce_bytes / 1024.0
-        ));
+        add(
+            &mut memory,
+            &format!(
+                "; {} all-reduces a step of {:.1} KiB",
+                sizes.all_reduces_per_step,
+                sizes.all_reduce_bytes / 1024.0
+            ),
+        );
     }
     out.push_str(&wrap(&memory, "", "  "));
     if estimate.all_reduce_assumed {
@@ -159,7 +165,7 @@ fn terms<'a>(
     }
     let mut out = format!("  {:<14}", "ms");
     for (title, _) in &columns {
-        out.push_str(&format!("{title:>21}"));
+        add(&mut out, &format!("{title:>21}"));
     }
     out.push('\n');
     for name in names {
@@ -173,7 +179,7 @@ fn terms<'a>(
                     format!("{:.2} ({:.2}-{:.2})", ms.mid, ms.low, ms.high)
                 }
             });
-            line.push_str(&format!("{cell:>21}"));
+            add(&mut line, &format!("{cell:>21}"));
         }
         out.push_str(line.trim_end());
         out.push('\n');
@@ -226,12 +232,15 @@ fn speculation(rows: &[SpeculationRow]) -> String {
         let plural = if row.draft_steps == 1 { "" } else { "s" };
         out.push_str(&wrap(&text, &format!("  {} draft step{plural}: ", row.draft_steps), "    "));
         for arm in &row.arms {
-            out.push_str(&format!(
-                "    {:<22}{}; {} tokens/s\n",
-                arm.arm.title(),
-                percent(arm.gain_percent),
-                interval(arm.tokens_per_second)
-            ));
+            add(
+                &mut out,
+                &format!(
+                    "    {:<22}{}; {} tokens/s\n",
+                    arm.arm.title(),
+                    percent(arm.gain_percent),
+                    interval(arm.tokens_per_second)
+                ),
+            );
         }
     }
     out
@@ -245,13 +254,16 @@ fn states(cap: &StateCap) -> String {
         } else {
             "no speculation".to_owned()
         };
-        out.push_str(&format!(
-            "  {:<9} full-memory-ratio {:<4} {drafted:<18} {:>5} of {}\n",
-            row.format.word(),
-            row.ratio,
-            row.running,
-            row.asked
-        ));
+        add(
+            &mut out,
+            &format!(
+                "  {:<9} full-memory-ratio {:<4} {drafted:<18} {:>5} of {}\n",
+                row.format.word(),
+                row.ratio,
+                row.running,
+                row.asked
+            ),
+        );
     }
     for note in &cap.notes {
         out.push_str(&wrap(note, "  ", "  "));
