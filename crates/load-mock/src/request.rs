@@ -70,7 +70,8 @@ fn head(bytes: &[u8], request: &mut Request) -> Option<Option<(usize, usize)>> {
 impl Request {
     /// What is asked. Looked up by name, which is enough for bodies that this project writes.
     pub(crate) fn asked(&self) -> Asked {
-        let text = String::from_utf8_lossy(&self.body);
+        // Some clients write a space behind each colon.
+        let text = String::from_utf8_lossy(&self.body).replace("\": ", "\":");
         let yes = |name: &str| text.contains(&format!("\"{name}\":true"));
         let after = |name: &str| text.find(name).and_then(|at| text.get(at + name.len()..));
         let number = |name: &str| {

@@ -76,6 +76,8 @@ pub struct Script {
     pub first: Duration,
     /// From chunk to chunk.
     pub pace: Duration,
+    /// Whether all streams get their tokens at the same moments, as from one batch.
+    pub step: bool,
     /// Tokens in a chunk.
     pub per_chunk: u64,
     /// Whether `stamp_ns`, nanoseconds of the monotonic clock, stands in each chunk.
@@ -107,6 +109,7 @@ impl Default for Script {
             tokens: None,
             first: Duration::ZERO,
             pace: Duration::ZERO,
+            step: false,
             per_chunk: 1,
             stamp: false,
             fault: None,
@@ -159,6 +162,7 @@ impl Script {
             "first" => self.first = time(value)?,
             "pace" => self.pace = time(value)?,
             "per-chunk" => self.per_chunk = number().filter(|tokens| *tokens > 0)?,
+            "step" => self.step = true,
             "stamp" => self.stamp = true,
             "fault" => self.fault = Some(fault(value)?),
             "at" => self.at = number()?,

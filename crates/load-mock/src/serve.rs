@@ -22,6 +22,7 @@ struct Shared {
     script: Script,
     seen: Arc<Seen>,
     room: Semaphore,
+    begun: Instant,
 }
 
 /// Whether a connection goes on.
@@ -40,7 +41,7 @@ pub(crate) async fn accept(
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let room = Semaphore::new(script.capacity.unwrap_or(Semaphore::MAX_PERMITS));
-    let shared = Rc::new(Shared { script, seen, room });
+    let shared = Rc::new(Shared { script, seen, room, begun: Instant::now() });
     while let Ok((stream, _)) = listener.accept().await {
         shared.seen.connections.fetch_add(1, Ordering::Relaxed);
         if stream.set_nodelay(true).is_err() {
@@ -128,7 +129,7 @@ async fn tokens(
     seen.most_running.fetch_max(running, Ordering::Relaxed);
     let prompt = u64::try_from(request.body.len() / 5).unwrap_or(0);
     let answer = Answer { script, asked, fault, prompt, number };
-    let then = stream_out(stream, &answer, seen).await;
+    let then = stream_out(stream, &answer, shared).await;
     drop(permit);
     then
 }
@@ -136,9 +137,9 @@ async fn tokens(
 async fn stream_out(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     answer: &Answer<'_>,
-    seen: &Seen,
+    shared: &Shared,
 ) -> io::Result<Then> {
-    let (script, fault) = (answer.script, answer.fault);
+    let (script, fault, seen) = (answer.script, answer.fault, &shared.seen);
     let mut next = Instant::now() + script.first;
     stream
         .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nserver: load-mock\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -170,6 +171,9 @@ async fn stream_out(
         write(stream, &mut out, &mut framed, script.split).await?;
         if !script.pace.is_zero() && sent < wanted {
             next += script.pace;
+            if script.step {
+                next = step(shared.begun, next, script.pace);
+            }
             tokio::time::sleep_until(next).await;
         }
     }
@@ -177,6 +181,13 @@ async fn stream_out(
     write(stream, &mut out, &mut framed, script.split).await?;
     stream.write_all(b"0\r\n\r\n").await?;
     Ok(if fault == Some(Fault::Close) { Then::Close } else { Then::Stay })
+}
+
+/// The last common moment that is not after `wanted`: whole paces since the server began.
+fn step(begun: Instant, wanted: Instant, pace: Duration) -> Instant {
+    let since = wanted.saturating_duration_since(begun).as_nanos();
+    let over = since % pace.as_nanos().max(1);
+    wanted.checked_sub(Duration::from_nanos(u64::try_from(over).unwrap_or(0))).unwrap_or(wanted)
 }
 
 /// What a fault does at its moment; `None` where the answer goes on.

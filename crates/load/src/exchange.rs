@@ -195,6 +195,7 @@ impl Line {
                 match stream.poll_read(context, &mut room) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(End::Closed),
                     Poll::Ready(Ok(read)) => {
+                        crate::gather::came();
                         let bytes = room.get(..read).unwrap_or_default();
                         let mut lag = self.stamp_lag.borrow_mut();
                         if reply.accept(bytes, now(), &self.reading, &mut lag) == Then::Ended {

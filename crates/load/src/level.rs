@@ -91,6 +91,8 @@ impl Ground {
             let begin = now();
             self.window.set(Window { begin, end: u64::MAX });
             self.processor_at_begin.set(processor_time());
+            // What came while connections were opened says nothing about the window.
+            *self.line.stamp_lag.borrow_mut() = Times::default();
         }
     }
 

@@ -11,6 +11,7 @@ pub mod chunk;
 pub mod clock;
 pub mod exchange;
 pub mod fetch;
+mod gather;
 pub mod http1;
 mod insecure;
 pub mod json;

@@ -190,6 +190,7 @@ pub fn run(
         .enable_all()
         // Every look at the sockets takes all that has come; tasks in between are short.
         .event_interval(61)
+        .on_thread_park(crate::gather::before_waiting)
         .build()
         .map_err(RunError::System)?;
     let settings = Rc::new(settings);
