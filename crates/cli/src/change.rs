@@ -204,8 +204,8 @@ fn execute(
     let mut store = open_store(command, &directory)?;
     let mut host = place::load(&directory, &global.host)?;
     host.pass(later);
-    let on = Place::Simulated;
-    let result = change(global, command, plan.as_ref(), &mut store, on, &mut host, output);
+    let result = granted(&mut store, Place::Simulated)
+        .and_then(|grant| change(global, command, plan.as_ref(), grant, &mut host, output));
     // Whatever came of it, the host is what it is now.
     let saved = place::save(&directory, &global.host, &host);
     *left = leaves_open(&result, &mut store);
@@ -246,6 +246,13 @@ fn open_store(command: &ChangeCommand, directory: &Path) -> Result<DirectoryStor
     }
 }
 
+fn granted<'s>(
+    store: &'s mut DirectoryStore,
+    on: Place<'_>,
+) -> Result<WriteGrant<'s>, ChangeError> {
+    Ok(WriteGrant::take(store, on).map_err(TransactionError::from)?)
+}
+
 fn read_plan(path: &Path) -> Result<Plan, ChangeError> {
     let error = |why: String| ChangeError::Plan { path: path.display().to_string(), why };
     let bytes = peerway_cli_read::host::read_option_file(path, MOST_PLAN).map_err(error)?;
@@ -265,8 +272,7 @@ fn change(
     global: &Global,
     command: &ChangeCommand,
     plan: Option<&Plan>,
-    store: &mut DirectoryStore,
-    on: Place<'_>,
+    grant: WriteGrant<'_>,
     host: &mut dyn Host,
     output: &mut Output,
 ) -> Result<Exit, ChangeError> {
@@ -276,7 +282,6 @@ fn change(
         _ => 0,
     };
     let settings = Settings { confirm_within, interrupted: &flag };
-    let grant = WriteGrant::take(store, on).map_err(TransactionError::from)?;
     let ending = match command {
         ChangeCommand::Apply { .. } => match plan {
             Some(plan) => peerway_write::apply(grant, host, plan, settings)?,

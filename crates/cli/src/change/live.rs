@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use peerway_cli_read::output::Output;
 use peerway_cli_read::{Exit, Global};
 use peerway_write::grant::{GrantError, Place};
+use peerway_write::journal::Journal;
 use peerway_write::live::LiveHost;
 use peerway_write::store::{DirectoryStore, StoreError};
 use peerway_write::transaction::TransactionError;
@@ -12,7 +13,7 @@ use rustix::fs::StatVfsMountFlags;
 use serde::{Deserialize, Serialize};
 
 use super::children::Here;
-use super::{At, ChangeCommand, ChangeError, change, guardian, leaves_open, read_plan};
+use super::{At, ChangeCommand, ChangeError, change, granted, guardian, leaves_open, read_plan};
 use crate::place::{self, PlaceError};
 
 /// Where the journal is.
@@ -79,7 +80,9 @@ pub(super) fn execute(
         return Ok(Exit::Fine);
     }
     let mut store = open_store(command, &directory)?;
-    let applies = matches!(command, ChangeCommand::Apply { .. });
+    // Where a transaction is not over, another one is refused, and must not replace its options.
+    let open = Journal::open(&mut store).is_ok_and(|one| one.open_transaction().is_some());
+    let applies = matches!(command, ChangeCommand::Apply { .. }) && !open;
     let options = options(global, &directory, applies)?;
     let program = std::env::current_exe().map_err(ChangeError::Timer)?;
     let probe = match command {
@@ -98,7 +101,8 @@ pub(super) fn execute(
         // Before anything is changed, so that no end of this process leaves a change unwatched.
         guardian::start(&directory)?;
     }
-    let result = change(global, command, plan.as_ref(), &mut store, on, &mut host, output);
+    let result = granted(&mut store, on)
+        .and_then(|grant| change(global, command, plan.as_ref(), grant, &mut host, output));
     *left = leaves_open(&result, &mut store);
     result
 }
