@@ -36,12 +36,11 @@ impl Line {
         let mut words = words.iter().map(AsRef::as_ref).peekable();
         while let Some(word) = words.next() {
             if word.starts_with('-') {
-                let (name, value) = match word.split_once('=') {
-                    Some((name, value)) => (name, Some(value.to_owned())),
-                    None => {
-                        let next = words.next_if(|next| !next.starts_with('-') || is_number(next));
-                        (word, next.map(str::to_owned))
-                    }
+                let (name, value) = if let Some((name, value)) = word.split_once('=') {
+                    (name, Some(value.to_owned()))
+                } else {
+                    let next = words.next_if(|next| !next.starts_with('-') || is_number(next));
+                    (word, next.map(str::to_owned))
                 };
                 line.flags.insert(canonical(name).to_owned(), value);
             } else if let Some((name, value)) = word.split_once('=')
