@@ -1,5 +1,7 @@
 //! Counting distinct addresses in bounded memory: exactly up to a cap, estimated above it.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// Addresses kept per row, and the count up to which it is exact.
@@ -112,13 +114,8 @@ impl AddressSet {
             return;
         }
         self.last = Some(hash);
-        self.push(hash, budget);
-    }
-
-    /// Writes a hash behind the last. Whether it counts decides where the next one goes, and not
-    /// which way the processor takes: random hashes would have it guess wrong half of the time.
-    #[inline]
-    fn push(&mut self, hash: u64, budget: &mut Budget) {
+        // Written behind the last in any case. Whether it counts decides where the next one goes,
+        // and not which way the processor takes: it would guess wrong half of the time.
         if self.waiting_len >= self.waiting.len() {
             self.settle(budget);
         }
@@ -131,17 +128,25 @@ impl AddressSet {
     /// Sorts in what waits.
     #[cold]
     fn settle(&mut self, budget: &mut Budget) {
-        let waiting = self.waiting.get(..self.waiting_len).unwrap_or_default();
-        self.kept.reserve_exact(waiting.len());
-        self.kept.extend_from_slice(waiting);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        self.absorb(&[waiting.get(..self.waiting_len).unwrap_or_default()], budget);
+        waiting.resize(waiting_room(self.size), 0);
+        self.waiting = waiting;
         self.waiting_len = 0;
+    }
+
+    /// Sorts hashes in.
+    fn absorb(&mut self, parts: &[&[u64]], budget: &mut Budget) {
+        self.kept.reserve_exact(parts.iter().map(|part| part.len()).sum());
+        for part in parts {
+            self.kept.extend_from_slice(part);
+        }
         #[expect(clippy::stable_sort_primitive, reason = "merges runs: the front is in order")]
         self.kept.sort();
         self.kept.dedup();
         let threshold = self.threshold;
         self.kept.truncate(self.kept.partition_point(|hash| *hash <= threshold));
         self.make_room(budget);
-        self.waiting.resize(waiting_room(self.size), 0);
     }
 
     /// Lets the set grow until what it keeps fits, or makes it a sample.
@@ -188,22 +193,24 @@ impl AddressSet {
     }
 
     /// The same set with nothing waiting.
-    fn settled(&self) -> Self {
+    pub(crate) fn settled(&self) -> Cow<'_, Self> {
+        if self.waiting_len == 0 {
+            return Cow::Borrowed(self);
+        }
         let mut settled = self.clone();
         // What it holds is paid for; it may grow by what waits.
         settled.settle(&mut Budget { hashes: 4 * MAX_ADDRESSES });
-        settled
+        Cow::Owned(settled)
     }
 
     /// Adds all that another set holds.
     pub(crate) fn merge(&mut self, other: &Self, budget: &mut Budget) {
         while self.size < other.size && self.grow(budget) {}
         self.threshold = self.threshold.min(other.threshold);
-        let waiting = other.waiting.get(..other.waiting_len).unwrap_or_default();
-        for hash in other.kept.iter().chain(waiting) {
-            self.push(*hash, budget);
-        }
         self.settle(budget);
+        let waiting = other.waiting.get(..other.waiting_len).unwrap_or_default();
+        self.absorb(&[&other.kept, waiting], budget);
+        self.waiting.resize(waiting_room(self.size), 0);
     }
 }
 

@@ -93,8 +93,8 @@ fn message_start(text: &[u8]) -> Option<usize> {
 #[inline]
 fn has_feed<const N: usize>(text: &[u8]) -> bool {
     // Without a way out in between: that is a few instructions.
-    text.first_chunk::<N>()
-        .is_none_or(|bytes| bytes.iter().fold(false, |any, byte| any | (*byte == b'\n')))
+    let feeds = |bytes: &[u8; N]| bytes.iter().fold(0, |any, byte| any | u8::from(*byte == b'\n'));
+    text.first_chunk().map_or(1, feeds) != 0
 }
 
 /// Length of the word at the front, up to the space that has to follow within `most` bytes.
@@ -159,8 +159,8 @@ fn amd_fields<'a>(input: &'a [u8], event: &mut Event<'_>) -> Option<&'a [u8]> {
     let rest = rest.strip_prefix(b"]")?;
     event.iommu = Iommu::AmdVi;
     event.kind = Kind::IoPageFault;
-    let ([a, b, c, d], [e, f, g, h]): (&[u8; 4], &[u8; 4]) = (domain, flags);
-    let both = digits::all_eight([*a, *b, *c, *d, *e, *f, *g, *h])?;
+    let both = u64::from(u32::from_be_bytes(*domain)) << 32 | u64::from(u32::from_be_bytes(*flags));
+    let both = digits::all_eight(both.to_be_bytes())?;
     let (domain, flags) = (both >> 16, both & 0xffff);
     event.domain = Some(domain);
     event.address = Some(BusAddress(address));

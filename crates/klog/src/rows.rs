@@ -197,15 +197,16 @@ impl Rows {
             .slots
             .iter()
             .map(|slot| {
-                let (addresses, all) = slot.set.addresses();
+                let set = slot.set.settled();
+                let (addresses, all) = set.addresses();
                 let Hot { count, cut, access, lowest, highest, .. } = slot.hot;
                 let seen = lowest <= highest;
                 let access = AccessCounts::new(&access);
-                let mut row = Row { count, cut, access, ..slot.row.clone() };
+                let mut row = Row { count, access, cut, ..slot.row.clone() };
                 row.last = slot.last.read();
                 row.addresses = addresses.into_iter().map(BusAddress).collect();
                 row.addresses_truncated = !all;
-                row.distinct_addresses = slot.set.distinct();
+                row.distinct_addresses = set.distinct();
                 row.lowest = seen.then_some(BusAddress(lowest));
                 row.highest = seen.then_some(BusAddress(highest));
                 row
@@ -336,16 +337,13 @@ impl Last {
     fn note(&mut self, event: &Event<'_>) {
         self.occurrence.line = event.line;
         self.occurrence.boot = event.boot;
-        match event.when.chunk::<ENVELOPE>() {
+        if let Some((len @ 1..=ENVELOPE, chunk)) = event.when.chunk::<ENVELOPE>() {
             // All of them: a copy of a known length is a few instructions.
-            Some((len @ 1..=ENVELOPE, chunk)) => {
-                self.envelope = *chunk;
-                self.len = len;
-            }
-            _ => {
-                self.occurrence.stamp = event.when.stamp();
-                self.len = 0;
-            }
+            self.envelope = *chunk;
+            self.len = len;
+        } else {
+            self.occurrence.stamp = event.when.stamp();
+            self.len = 0;
         }
     }
 

@@ -229,7 +229,7 @@ impl Scanner {
             while let Some(tail) = self.plain(rest, &mut event, sink) {
                 rest = tail;
             }
-            let Some((lines, hit)) = self.to_anchor(rest) else { return };
+            let Some((lines, hit)) = self.next_anchored(rest) else { return };
             rest = match self.plain(lines, &mut event, sink) {
                 Some(tail) => tail,
                 None => self.first_line(lines, hit, sink),
@@ -259,7 +259,7 @@ impl Scanner {
 
     /// Skips the lines that do not have to be looked at. Gives the others and the first one's
     /// anchor, where that is known.
-    fn to_anchor<'a>(&mut self, lines: &'a [u8]) -> Option<(&'a [u8], Option<Hit>)> {
+    fn next_anchored<'a>(&mut self, lines: &'a [u8]) -> Option<(&'a [u8], Option<Hit>)> {
         if self.reader.wants_next_line() || self.sequence.is_some() {
             return (!lines.is_empty()).then_some((lines, None));
         }
