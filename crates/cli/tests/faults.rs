@@ -352,5 +352,25 @@ fn case(folder: &Path, expected: &Value) -> Vec<String> {
             wrong.push(format!("{id}: {device} is not named"));
         }
     }
+    if expected["fault_count"] != 0 {
+        let seen = addresses(&faults);
+        for address in expected["addresses"].as_array().unwrap() {
+            let digits = address.as_str().unwrap().trim_start_matches("0x");
+            if !seen.contains(&u64::from_str_radix(digits, 16).unwrap()) {
+                wrong.push(format!("{id}: address {address} is not found"));
+            }
+        }
+    }
     wrong
+}
+
+/// Every address that a requester was refused, and those that drivers named.
+fn addresses(faults: &Value) -> Vec<u64> {
+    let lists = ["requesters", "driver_events"].map(|list| faults[list].as_array().unwrap());
+    let all = lists.into_iter().flatten().filter_map(|one| one["addresses"].as_array()).flatten();
+    all.map(|one| {
+        let digits = one.as_str().unwrap().trim_start_matches("0x");
+        u64::from_str_radix(digits, 16).unwrap()
+    })
+    .collect()
 }
