@@ -51,7 +51,6 @@ fn documents_and_text() {
     let launch = [&words(&["worth", "launch"])[..], &["--draft-steps", "3"]].concat();
     check("worth-launch", &launch, 0, " --");
     check("worth-design", &["worth", "compare", "--propose", "5"], 0, "");
-    check("roads", &[&words(&["roads", "--host", "sim:kpro6-pve7"])[..]].concat(), 0, "=");
 }
 
 #[track_caller]
@@ -104,6 +103,8 @@ fn roads_take_gains_from_a_workload() {
     let arguments =
         [&["roads", "--host", "sim:kpro6-pve7", "--format", "json"][..], &WORKLOAD[..2]].concat();
     let document: Value = serde_json::from_slice(&peerway(&arguments).stdout).unwrap();
+    let schema: Value = serde_json::from_slice(&peerway(&["schema", "roads"]).stdout).unwrap();
+    assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&document));
     let road = |id: &str| {
         let roads = document["roads"].as_array().unwrap();
         roads.iter().find(|road| road["id"] == id).unwrap()["gain"].clone()

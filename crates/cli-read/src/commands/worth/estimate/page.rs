@@ -59,13 +59,14 @@ fn millis(seconds: Interval) -> String {
 
 fn head(estimate: &Estimate) -> String {
     let sizes = &estimate.sizes;
-    let mut out = format!(
-        "{}, {}, {} on {}\n",
+    let first = format!(
+        "{}, {}, {} on {}",
         bold(&sizes.model_type),
         estimate.engine,
         estimate.layout,
         estimate.gpu
     );
+    let mut out = wrap(&first, "", "  ");
     let work = format!(
         "{} at once, prompts of {} tokens, answers of {}; {:.1} B parameters, {:.1} B active, {}",
         estimate.concurrency,
@@ -173,10 +174,12 @@ fn terms<'a>(
         for (_, terms) in &columns {
             let cell = terms.iter().find(|term| term.term == name).map_or("-".to_owned(), |term| {
                 let ms = term.seconds.map(|one| one * 1e3);
+                // A column holds so many digits and no more.
+                let digits = if ms.high >= 100.0 { 0 } else { 2 };
                 if ms.is_exact() {
-                    format!("{:.2}", ms.mid)
+                    format!("{:.digits$}", ms.mid)
                 } else {
-                    format!("{:.2} ({:.2}-{:.2})", ms.mid, ms.low, ms.high)
+                    format!("{:.digits$} ({:.digits$}-{:.digits$})", ms.mid, ms.low, ms.high)
                 }
             });
             add(&mut line, &format!("{cell:>21}"));
