@@ -4,14 +4,16 @@
 //! nightly compiler (the address sanitizer) is left out, since the parsers are safe code.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::root;
 
 /// Seconds of fuzzing in all that the test command spends.
-const BRIEF: u64 = 60;
+pub const BRIEF: u64 = 60;
 
 /// Flags with which LLVM instruments every edge.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -40,13 +42,27 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 
 fn run(seconds: u64) -> Result<()> {
     println!("== fuzzing");
+    let program = build()?;
     let targets = targets()?;
+    let count = u64::try_from(targets.len()).unwrap_or(1).max(1);
+    for (number, target) in (0_u64..).zip(&targets) {
+        // Whole seconds: what remains goes to the first.
+        let share = (seconds / count + u64::from(number < seconds % count)).max(1);
+        one(&program, target, share)?;
+    }
+    println!("== fuzzing: {} targets, {seconds} s", targets.len());
+    Ok(())
+}
+
+/// Builds the program that holds every target.
+fn build() -> Result<PathBuf> {
     let host = host()?;
-    let share = (seconds / u64::try_from(targets.len().max(1)).unwrap_or(1)).max(1);
-    let status = Command::new("cargo")
+    let start = Instant::now();
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         // With a target named, build scripts and macros are built without the instrumentation,
         // whose runtime they do not have.
-        .args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &host])
+        .args(["build", "--release", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])
+        .args(["--locked", "--target", &host])
         .current_dir(root())
         .env("RUSTFLAGS", FLAGS)
         .status()
@@ -54,27 +70,34 @@ fn run(seconds: u64) -> Result<()> {
     if !status.success() {
         bail!("the fuzz targets do not build");
     }
-    for target in targets {
-        let corpus = root().join("fuzz/corpus").join(&target);
-        fs::create_dir_all(&corpus)
-            .with_context(|| format!("cannot create {}", corpus.display()))?;
-        // New inputs go to a directory of their own, so that a run changes no file of the tree.
-        let fresh = root().join("fuzz/target/fresh").join(&target);
-        fs::create_dir_all(&fresh).with_context(|| format!("cannot create {}", fresh.display()))?;
-        let status =
-            Command::new(root().join("fuzz/target").join(&host).join("release").join(&target))
-                .arg(format!("-max_total_time={share}"))
-                .args(["-timeout=10", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"])
-                .arg(format!("-artifact_prefix={}/", fresh.display()))
-                .arg(&fresh)
-                .arg(&corpus)
-                .current_dir(root())
-                .status()
-                .with_context(|| format!("cannot start the fuzz target {target}"))?;
-        if !status.success() {
-            bail!("fuzz target {target} found a crash; the input is below {}", fresh.display());
-        }
+    println!("== built in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(root().join("fuzz/target").join(host).join("release/fuzz"))
+}
+
+/// Replays a target's corpus, then lets it look for new inputs.
+fn one(program: &Path, target: &str, seconds: u64) -> Result<()> {
+    let corpus = root().join("fuzz/corpus").join(target);
+    fs::create_dir_all(&corpus).with_context(|| format!("cannot create {}", corpus.display()))?;
+    // New inputs go to a directory of their own, so that a run changes no file of the tree.
+    let fresh = root().join("fuzz/target/fresh").join(target);
+    fs::create_dir_all(&fresh).with_context(|| format!("cannot create {}", fresh.display()))?;
+    let output = Command::new(program)
+        .env("TARGET", target)
+        .arg(format!("-max_total_time={seconds}"))
+        .args(["-timeout=10", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"])
+        .arg(format!("-artifact_prefix={}/", fresh.display()))
+        .arg(&fresh)
+        .arg(&corpus)
+        .current_dir(root())
+        .output()
+        .with_context(|| format!("cannot start the fuzz target {target}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        println!("{said}");
+        bail!("fuzz target {target} found a crash; the input is below {}", fresh.display());
     }
+    let runs = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    println!("{target}: {} runs in {seconds} s", runs.unwrap_or("?").trim());
     Ok(())
 }
 
@@ -86,13 +109,15 @@ fn host() -> Result<String> {
     line.map(str::to_owned).context("rustc names no host")
 }
 
-/// Names of the targets, from the manifest.
+/// Names of the targets, which are those of their files.
 fn targets() -> Result<Vec<String>> {
-    let path = root().join("fuzz/Cargo.toml");
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let manifest: toml::Table =
-        toml::from_str(&text).with_context(|| format!("{} is no TOML", path.display()))?;
-    let bins = manifest.get("bin").and_then(|bins| bins.as_array()).cloned().unwrap_or_default();
-    Ok(bins.iter().filter_map(|bin| bin.get("name")?.as_str().map(str::to_owned)).collect())
+    let path = root().join("fuzz/src/targets");
+    let mut names = Vec::new();
+    let cannot = || format!("cannot list {}", path.display());
+    for entry in fs::read_dir(&path).with_context(cannot)? {
+        let name = entry.with_context(cannot)?.file_name();
+        names.extend(name.to_str().and_then(|name| name.strip_suffix(".rs")).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that must be right, in one command.
 //!
 //! Brings what it needs (as root; else it names the one command that does), then checks format and
-//! lints, and runs every test, the lab's included. `--fuzz` adds a minute of fuzzing. The runner's
-//! own counts come last.
+//! lints, and runs every test, the lab's included, with a minute of mutated input for the parsers.
+//! `--fuzz` adds a minute with coverage to guide it. The runner's own counts come last.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::root;
 
 /// Program and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("lspci", "pciutils"),
@@ -22,6 +22,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
     ("gcc", "gcc"),
+    ("g++", "g++"),
     ("make", "make"),
 ];
 
@@ -47,7 +48,11 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<()> {
         command.env("RUSTDOCFLAGS", "-D warnings");
         command
     })?;
-    part("tests", cargo(&["nextest", "run", "--workspace", "--profile", "all"]))
+    part("tests", {
+        let mut command = cargo(&["nextest", "run", "--workspace", "--profile", "all"]);
+        command.env("PEERWAY_FUZZ_SECONDS", crate::fuzz::BRIEF.to_string());
+        command
+    })
 }
 
 /// Tests unwrap, print, start programs and touch files, in their helpers too; the lints that keep

@@ -1,5 +1,4 @@
 //! VT-d faults of every kernel, and Xen's.
-#![no_main]
 
 const FRONTS: [&str; 7] = [
     "DMAR: [DMA Write NO_PASID] Request device [",
@@ -11,4 +10,7 @@ const FRONTS: [&str; 7] = [
     "(XEN) [VT-D]DMAR:[DMA Write] Request device [0000:01:00.0] fault addr 1000\n(XEN) [VT-D]DMAR: ",
 ];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| peerway_fuzz::scan_after(&FRONTS, data));
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    crate::shared::scan_after(&FRONTS, data);
+}

@@ -1,5 +1,4 @@
 //! Lines about devices, boot lines, rate limits.
-#![no_main]
 
 const FRONTS: [&str; 9] = [
     "pci 0000:41:00.0: ",
@@ -13,4 +12,7 @@ const FRONTS: [&str; 9] = [
     "dmar_fault: 7",
 ];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| peerway_fuzz::scan_after(&FRONTS, data));
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    crate::shared::scan_after(&FRONTS, data);
+}

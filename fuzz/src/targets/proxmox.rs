@@ -1,10 +1,10 @@
 //! Proxmox: configurations of guests, mappings, reservations, QEMU's arguments.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use peerway_read::parse::proxmox;
 
-fuzz_target!(|text: &str| {
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     let vm = proxmox::vm(text);
     assert!(vm.passthrough.len() <= text.lines().count());
     proxmox::container(text);
@@ -15,4 +15,4 @@ fuzz_target!(|text: &str| {
     let devices = proxmox::qemu_devices(text.split('\0'));
     assert!(devices.windows(2).all(|two| two[0] < two[1]));
     proxmox::is_confidential(text.split('\0'));
-});
+}

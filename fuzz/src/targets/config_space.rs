@@ -1,10 +1,9 @@
 //! Configuration space: the walk is bounded and stays inside.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use peerway_read::parse::config_space;
 
-fuzz_target!(|bytes: &[u8]| {
+/// Runs the target.
+pub fn run(bytes: &[u8]) {
     let mut reads = 0;
     let decoded = config_space::decode(&mut |offset, length| {
         reads += 1;
@@ -20,4 +19,4 @@ fuzz_target!(|bytes: &[u8]| {
             assert!((1..=32).contains(&link.width) && (1..=32).contains(&link.max_width));
         }
     }
-});
+}

@@ -1,5 +1,4 @@
 //! Records of JSON, whole and cut.
-#![no_main]
 
 const FRONTS: [&str; 5] = [
     "{\"_TRANSPORT\":\"kernel\",\"MESSAGE\":\"nvidia 0000:41:00.0: AMD-Vi: ",
@@ -9,4 +8,7 @@ const FRONTS: [&str; 5] = [
     "{\"__REALTIME_TIMESTAMP\":\"",
 ];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| peerway_fuzz::scan_after(&FRONTS, data));
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    crate::shared::scan_after(&FRONTS, data);
+}

@@ -1,11 +1,11 @@
 //! Small formats of sysfs.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use peerway_core::address::PciAddress;
 use peerway_read::parse::sysfs;
 
-fuzz_target!(|text: &str| {
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     sysfs::uevent(text);
     for bar in sysfs::resource(text).into_iter().flatten() {
         assert!(bar.end() >= bar.start.0 && bar.index < 7);
@@ -19,4 +19,4 @@ fuzz_target!(|text: &str| {
     assert!(sysfs::link_width(text).is_none_or(|lanes| (1..=32).contains(&lanes)));
     let regions = sysfs::reserved_regions(text).unwrap_or_default();
     assert!(regions.len() <= text.lines().count());
-});
+}

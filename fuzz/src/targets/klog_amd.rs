@@ -1,5 +1,4 @@
 //! AMD-Vi and RMP events, whole, cut and quoted.
-#![no_main]
 
 const FRONTS: [&str; 8] = [
     "nvidia 0000:41:00.0: AMD-Vi: Event logged [",
@@ -12,4 +11,7 @@ const FRONTS: [&str; 8] = [
     "AMD-Vi: ",
 ];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| peerway_fuzz::scan_after(&FRONTS, data));
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    crate::shared::scan_after(&FRONTS, data);
+}

@@ -1,5 +1,4 @@
 //! Arm SMMU records, raw and decoded, of several units.
-#![no_main]
 
 const FRONTS: [&str; 5] = [
     "arm-smmu-v3 a: event 0x10 received:\narm-smmu-v3 a: \t0x0000210000000010\narm-smmu-v3 a: ",
@@ -9,4 +8,7 @@ const FRONTS: [&str; 5] = [
     "arm-smmu b: Unexpected global fault, this could be serious\narm-smmu b: \tGFSR ",
 ];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| peerway_fuzz::scan_after(&FRONTS, data));
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    crate::shared::scan_after(&FRONTS, data);
+}

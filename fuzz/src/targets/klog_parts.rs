@@ -1,9 +1,9 @@
 //! Two parts of a log, read apart, give what the whole gives.
-#![no_main]
 
 use peerway_klog::{Scanner, Summary};
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+/// Runs the target.
+pub fn run(data: &[u8]) {
     let Some((place, data)) = data.split_first() else { return };
     let feeds: Vec<usize> =
         data.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
@@ -18,8 +18,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     second.feed(back, &mut part);
     second.finish(&mut part);
     whole.append(&part, first.lines(), first.boot());
-    let (apart, together) = (whole.report(), peerway_fuzz::scan(data));
+    let (apart, together) = (whole.report(), crate::shared::scan(data));
     assert_eq!(apart.events, together.events);
     assert_eq!(apart.suppressed, together.suppressed);
     assert_eq!(apart.driver_events.len(), together.driver_events.len());
-});
+}

@@ -1,5 +1,4 @@
 //! Lines of NVIDIA's driver.
-#![no_main]
 
 const FRONTS: [&str; 7] = [
     "NVRM: ",
@@ -11,4 +10,7 @@ const FRONTS: [&str; 7] = [
     "NVRM: The peer DMA address 0x",
 ];
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| peerway_fuzz::scan_after(&FRONTS, data));
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    crate::shared::scan_after(&FRONTS, data);
+}

@@ -1,10 +1,10 @@
 //! Words of the kernel command line.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use peerway_core::words;
 
-fuzz_target!(|text: &str| {
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     let all = words::split(text);
     assert!(all.len() <= text.len());
     for (key, value) in all.iter().take(8) {
@@ -15,4 +15,4 @@ fuzz_target!(|text: &str| {
     for word in words::parse(text) {
         assert!(!word.key.contains('='));
     }
-});
+}

@@ -1,16 +1,16 @@
 //! The `.host` format: what is accepted is written and read back as it was.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use peerway_read::host_file;
 use peerway_read::tree::{Node, Tree};
 use peerway_sim::build::{to_host_file, walk};
 
-fuzz_target!(|text: &str| {
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(tree) = host_file::parse(text) else { return };
     let again = host_file::parse(&to_host_file("again", &tree)).expect("what was written");
     assert_eq!(nodes(&tree), nodes(&again));
-});
+}
 
 /// Paths and nodes; of directories only that they are there.
 fn nodes(tree: &Tree) -> Vec<(String, Option<Node>)> {

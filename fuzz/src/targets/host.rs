@@ -1,16 +1,16 @@
 //! A whole host: from the text of a `.host` file through every collector to the verdicts.
-#![no_main]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
 use peerway_core::diagnose::{diagnose, pairs::PairScope};
 use peerway_core::judge::Verdict;
 use peerway_read::host::{Request, collect};
 use peerway_read::host_file;
 use peerway_read::root::Root;
 
-fuzz_target!(|text: &str| {
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(tree) = host_file::parse(text) else { return };
     let snapshot = collect(&Root::recorded(Arc::new(tree)), Request::default());
     // Pairs grow with the square of the GPUs; what is sought here shows with a few.
@@ -24,4 +24,4 @@ fuzz_target!(|text: &str| {
             assert!(snapshot.peer_memory(target).is_some(), "{}", pair.reason);
         }
     }
-});
+}

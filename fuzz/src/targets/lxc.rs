@@ -1,10 +1,10 @@
 //! Configurations of LXC containers.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use peerway_read::parse::lxc;
 
-fuzz_target!(|text: &str| {
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
     let container = lxc::config(text);
     assert!(container.grants.len() <= text.lines().count());
-});
+}
