@@ -34,6 +34,15 @@ range() {
 	cat "/tmp/range-$1"
 }
 
+# bits BUS: the narrowest mask that holds the end of the memory.
+bits() {
+	set -- $(range "$1")
+	end=$(($1 + $2 - 1))
+	n=32
+	while [ $((end >> n)) -gt 0 ]; do n=$((n + 1)); done
+	echo "$n"
+}
+
 # walk FROM TO: pages of TO's memory that FROM's domain translates.
 walk() {
 	echo "0000:$1:00.0 $(range "$2")" >/dev/lab-walk

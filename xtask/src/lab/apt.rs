@@ -71,7 +71,12 @@ impl PrivateApt {
             fs::read_dir(&store).with_context(|| format!("cannot list {}", store.display()))?;
         for entry in entries {
             let package = entry?.path();
-            process::output(Command::new("dpkg-deb").arg("-x").arg(&package).arg(into))?;
+            // A package's `lib` must not take the place of a system's link from `lib` to `usr/lib`, as it
+            // does with `dpkg-deb -x`.
+            let script = "dpkg-deb --fsys-tarfile \"$1\" | tar -x --keep-directory-symlink -C \"$2\"";
+            process::output(
+                Command::new("sh").args(["-ec", script, "sh"]).arg(&package).arg(into),
+            )?;
         }
         fs::remove_dir_all(&store).with_context(|| format!("cannot remove {}", store.display()))
     }

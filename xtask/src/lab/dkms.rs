@@ -9,24 +9,23 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::facts::{self, Facts};
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Series};
 use super::system::System;
 use super::{kmod, paths, process};
 
 /// Where the sources lie in the system.
 const SOURCES: &str = "root/peerway-map";
 /// What building and installing a DKMS package takes.
-const PACKAGES: [&str; 4] = ["dkms", "dpkg-dev", "debhelper", "dh-dkms"];
+const PACKAGES: [&str; 4] = ["dkms", "build-essential", "debhelper", "dh-dkms"];
 
 /// Does it, and writes `docs/lab/dkms-SERIES.md`.
 ///
 /// # Errors
 /// Where a step failed, or left something behind.
 pub(super) fn write(kernel: &Kernel) -> Result<()> {
-    let (release, suite) = kernel.debian()?;
-    let system = System::ensure(release)?;
+    let system = System::ensure(Series::named(&kernel.series)?.release()?)?;
     system.install(&PACKAGES)?;
-    system.install_from(suite, &format!("linux-headers-{}", kernel.release))?;
+    kmod::bring_headers(&system, kernel)?;
     copy_sources(&paths::repository().join("kmod"), &system.root().join(SOURCES))?;
     let script = paths::sources().join("packages/dkms.sh");
     fs::copy(&script, system.root().join("root/dkms.sh"))
@@ -85,8 +84,6 @@ fn copy_sources(from: &Path, into: &Path) -> Result<()> {
     if into.is_dir() {
         fs::remove_dir_all(into)?;
     }
-    let parent = into.parent().context("the sources need a parent")?;
-    kmod::ensure_directory(parent)?;
     // With the package's own files, and without what a build beside them would have left.
     process::output(Command::new("cp").args(["-a", "--"]).arg(from).arg(into))?;
     Ok(())

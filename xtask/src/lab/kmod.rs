@@ -154,7 +154,7 @@ impl Place {
     /// Copies what changed, so that only that is built again.
     fn copy_sources(&self, from: &Path, directory: &str) -> Result<()> {
         let into = self.root.join(directory);
-        ensure_directory(&into)?;
+        fs::create_dir_all(&into).with_context(|| format!("cannot create {}", into.display()))?;
         let entries =
             fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))?;
         for entry in entries {
@@ -231,9 +231,19 @@ pub(super) fn write_sizes(kernel: &Kernel) -> Result<()> {
     facts::publish("peer-map-sizes", kernel, &format!("{head}{}", facts.text()))
 }
 
-/// A directory, made with its parents if it is not there.
-pub(super) fn ensure_directory(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+/// Brings a kernel's headers and their compiler into a system.
+///
+/// # Errors
+/// Where they cannot be had.
+pub(super) fn bring_headers(system: &System, kernel: &Kernel) -> Result<()> {
+    let series = Series::named(&kernel.series)?;
+    let place = Place {
+        root: system.root().to_path_buf(),
+        release: Some(series.release()?.to_owned()),
+        headers: format!("usr/src/linux-headers-{}", kernel.release),
+    };
+    let compiler = place.headers(kernel, series)?;
+    place.ensure_compiler(&compiler)
 }
 
 /// The beginning of a page: its title, the command that writes it, and what ran.

@@ -110,7 +110,7 @@ const REFUSALS: [Refusal; 31] = [
     },
     Refusal {
         what: "a mask whose top is near",
-        before: "dma 'mask 0000:01:00.0 36' >/dev/null",
+        before: "dma \"mask 0000:01:00.0 $(bits 11)\" >/dev/null",
         command: "map 0000:01:00.0 0000:11:00.1 2 0 4096 0000:01:00.1",
         after: "dma 'mask 0000:01:00.0 32' >/dev/null",
         code: "near-the-top",
