@@ -130,7 +130,7 @@ fn needs_a_road(choice: &mut Choice, roads: &Roads) {
         }
         Some(road) => {
             choice.state = road.state;
-            choice.note = "no road to peer access is open here".to_owned();
+            "no road to peer access is open here".clone_into(&mut choice.note);
         }
         None => choice.state = State::Closed,
     }
