@@ -73,7 +73,8 @@ impl PrivateApt {
             let package = entry?.path();
             // A package's `lib` must not take the place of a system's link from `lib` to `usr/lib`, as it
             // does with `dpkg-deb -x`.
-            let script = "dpkg-deb --fsys-tarfile \"$1\" | tar -x --keep-directory-symlink -C \"$2\"";
+            let script =
+                "dpkg-deb --fsys-tarfile \"$1\" | tar -x --keep-directory-symlink -C \"$2\"";
             process::output(
                 Command::new("sh").args(["-ec", script, "sh"]).arg(&package).arg(into),
             )?;
