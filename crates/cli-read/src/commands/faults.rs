@@ -126,7 +126,7 @@ fn of_host(
     }
     let looked = host::look_recording(global, None)?;
     let log = match looked.recording.nodes().get(KMSG) {
-        Some(Node::File(bytes)) => Observed::Known(bytes.clone()),
+        Some(Node::File(bytes)) => Observed::Known(bytes.as_slice()),
         _ => looked.snapshot.faults.as_ref().and_then(|_| Observed::Absent),
     };
     if wanted.mark {
@@ -140,7 +140,7 @@ fn of_host(
         return scene.follow(global, from, output);
     }
     let bytes = match &log {
-        Observed::Known(bytes) => bytes.as_slice(),
+        Observed::Known(bytes) => *bytes,
         Observed::Absent => return Ok(undecided("there is none")),
         Observed::Unreadable(why) => return Ok(undecided(why)),
     };
@@ -196,7 +196,7 @@ fn uptime_us() -> u64 {
     seconds.saturating_mul(1_000_000) + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
 }
 
-fn mark_of(looked: &Looked, log: &Observed<Vec<u8>>, output: &mut Output) -> Exit {
+fn mark_of(looked: &Looked, log: &Observed<&[u8]>, output: &mut Output) -> Exit {
     let boot = looked.snapshot.origin.boot_id.known();
     let (Some(boot), Observed::Known(bytes)) = (boot, log) else {
         return undecided("its boot and its newest record make the mark");
