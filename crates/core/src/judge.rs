@@ -9,6 +9,7 @@
 
 pub mod addressing;
 pub mod domain;
+mod doubt;
 pub mod encryption;
 pub mod forwarding;
 mod nvlink;
@@ -22,6 +23,7 @@ use crate::address::PciAddress;
 use crate::code::{self, Code};
 use crate::route::{Redirect, Route, Turn};
 use crate::snapshot::Snapshot;
+use crate::snapshot::iommu::IommuVendor;
 use crate::snapshot::kernel::Tristate;
 use crate::snapshot::pci::PciDevice;
 use addressing::Peers;
@@ -186,6 +188,7 @@ fn answer(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, route: &Route) 
         return unreachable;
     }
     let answer = on_route(snapshot, from, to, route, &peers);
+    let answer = doubt::weigh(snapshot, from, to, answer);
     slow_links(nvlink::may_carry(snapshot, from, to, answer), from, to, route)
 }
 
@@ -302,14 +305,14 @@ fn through_root_complex(
 ) -> Answer {
     match domain::of(snapshot, from) {
         Passage::Closed(answer) | Passage::Unknown(answer) => answer,
-        Passage::Raw { why, code } => match peers {
+        Passage::Raw { why, code, confidence } => match peers {
             // Untranslated, every driver's address is the peer's own; but a driver that is not
             // known to reach this peer at all does not get there by being untranslated.
             Peers::Unknown(why) => Answer::unknown(code::ADDRESSING_UNKNOWN, why.clone()),
             Peers::None(answer) => answer.clone(),
             Peers::Raw { .. } | Peers::Mapped { .. } => {
                 forwarding::check(snapshot, from, to, route)
-                    .unwrap_or_else(|| Answer::works(Confidence::Probable, code, why))
+                    .unwrap_or_else(|| Answer::works(confidence, code, why))
             }
         },
         Passage::Translating { group, domain } => match peers {
@@ -317,12 +320,18 @@ fn through_root_complex(
                 if let Some(mapped) = peer_map::check(snapshot, from, to, route) {
                     return mapped;
                 }
+                // The driver's choice of address was read for x86 kernels.
+                let (confidence, read) = if is_x86(snapshot) {
+                    (Confidence::Probable, "")
+                } else {
+                    (Confidence::Possible, " (read for x86)")
+                };
                 let mut answer = Answer::broken(
-                    Confidence::Probable,
+                    confidence,
                     code::RAW_UNDER_TRANSLATION,
                     format!(
                         "group {group} of {} translates ({domain}), no entry exists for the \
-                         peer's address, and {why}",
+                         peer's address, and {why}{read}",
                         from.address
                     ),
                 );
@@ -340,6 +349,15 @@ fn through_root_complex(
             Peers::None(answer) => answer.clone(),
         },
     }
+}
+
+fn is_x86(snapshot: &Snapshot) -> bool {
+    let by_processor =
+        snapshot.cpu.vendor.known().map(|vendor| {
+            ["AuthenticAMD", "GenuineIntel", "HygonGenuine"].contains(&vendor.as_str())
+        });
+    let by_unit = matches!(snapshot.iommu_vendor(), Some(IommuVendor::Amd | IommuVendor::Intel));
+    by_processor.unwrap_or(by_unit)
 }
 
 /// A pair that works over a link with less than half its lanes is impaired. Speed is no sign:

@@ -202,6 +202,6 @@ fn turn_hops(
     };
     hops.push(plain_hop("iommu", None, group));
     let (_, forwards) = forwarding::forwards(snapshot, from, to);
-    let note = format!("{}; {forwards}", forwarding::turn_text(route));
+    let note = format!("{}; {forwards}", forwarding::turn_text(route, true));
     hops.push(plain_hop("root_complex", None, note));
 }

@@ -40,6 +40,11 @@ pub(crate) enum Peers {
 const OPS_TABLE_FROM: (u32, u32) = (5, 9);
 const OPS_TABLE_UNTIL: (u32, u32) = (6, 12);
 
+/// What AMD's and Intel's drivers do, as far as their source was read.
+pub(super) const BY_KERNEL: &str = "its driver has the kernel map peer memory, where the kernel \
+                                    was built for it (CONFIG_PCI_P2PDMA) and allows the pair; not \
+                                    verified";
+
 /// How `from` addresses the memory of `to`.
 pub(crate) fn of(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Peers {
     if let Some(declared) = snapshot.accelerator(from.address) {
@@ -54,17 +59,16 @@ pub(crate) fn of(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Peers
         };
     }
     match from.driver_name() {
-        Some("nvidia") if to.is_gpu() && !to.is_vendor(vendor::NVIDIA) => {
-            Peers::Unknown("NVIDIA's driver has no way to a GPU of another vendor".to_owned())
-        }
+        Some("nvidia") if to.is_gpu() && !to.is_vendor(vendor::NVIDIA) => Peers::Unknown(
+            "NVIDIA's driver is not known to have a way to a GPU of another vendor".to_owned(),
+        ),
         Some("nvidia") if to.is_gpu() => match offered(snapshot, from, to) {
             Some(answer) => Peers::None(answer),
             None => nvidia(snapshot),
         },
-        Some("amdgpu" | "xe") if to.is_gpu() && same_vendor(from, to) => Peers::Mapped {
-            why: "its driver has the kernel map peer memory, where the kernel allows the pair"
-                .to_owned(),
-        },
+        Some("amdgpu" | "xe") if to.is_gpu() && same_vendor(from, to) => {
+            Peers::Mapped { why: BY_KERNEL.to_owned() }
+        }
         // Network controllers get the addresses of a GPU's memory from the GPU's driver.
         Some(_) if from.is_nic() && to.is_gpu() && to.driver_name() == Some("nvidia") => {
             nvidia(snapshot)
@@ -96,12 +100,18 @@ fn offered(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Option<Answ
     }
     [from, to].into_iter().find_map(|device| {
         let board = boards::lookup(*device.ids.known()?)?;
-        (board.offers_p2p == Tristate::No).then(|| {
+        let refused = |confidence, gap: &str| {
             Answer::broken(
-                Confidence::Probable,
+                confidence,
                 code::BOARD_OFFERS_NONE,
-                format!("NVIDIA's driver does not offer PCIe peer access on {}", board.name),
+                format!("NVIDIA's driver does not offer PCIe peer access on {}{gap}", board.name),
             )
+        };
+        (board.offers_p2p == Tristate::No).then(|| match snapshot.nvidia.params.unreadable() {
+            Some(_) => {
+                refused(Confidence::Possible, "; whether ForceP2P overrides that could not be read")
+            }
+            None => refused(Confidence::Probable, ""),
         })
     })
 }
@@ -113,7 +123,16 @@ pub fn is_fork(snapshot: &Snapshot) -> bool {
 
 /// `ForceP2P` with an enabling field (reads in bits 1:0, writes in bits 5:4; 1 enables).
 pub fn forced(snapshot: &Snapshot) -> bool {
-    force_p2p(snapshot).is_some_and(|value| value & 3 == 1 || value >> 4 & 3 == 1)
+    let Some(params) = snapshot.nvidia.params.known() else { return false };
+    let keys =
+        ["RegistryDwords", "RegistryDwordsPerDevice"].iter().filter_map(|name| params.get(*name));
+    keys.flat_map(|text| text.trim_matches('"').split(';'))
+        .filter_map(|pair| pair.split_once('='))
+        .filter(|(key, _)| {
+            ["ForceP2P", "RMForceP2P"].iter().any(|name| key.trim().eq_ignore_ascii_case(name))
+        })
+        .filter_map(|(_, value)| number(value))
+        .any(|value| value & 3 == 1 || value >> 4 & 3 == 1)
 }
 
 /// The value of `ForceP2P` in the driver's registry keys.
@@ -129,12 +148,16 @@ pub fn registry_key(snapshot: &Snapshot, name: &str) -> Option<u32> {
         if !key.trim().eq_ignore_ascii_case(name) {
             return None;
         }
-        let value = value.trim();
-        match value.strip_prefix("0x") {
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
-            None => value.parse().ok(),
-        }
+        number(value)
     })
+}
+
+fn number(text: &str) -> Option<u32> {
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 /// NVIDIA's driver under a translating domain.
@@ -153,6 +176,11 @@ fn nvidia(snapshot: &Snapshot) -> Peers {
         },
         _ => by_kernel(snapshot),
     }
+}
+
+/// Whether the kernel is one that the stock driver has map peer memory, if it is not told otherwise.
+pub fn kernel_maps(snapshot: &Snapshot) -> bool {
+    matches!(by_kernel(snapshot), Peers::Mapped { .. })
 }
 
 fn by_kernel(snapshot: &Snapshot) -> Peers {

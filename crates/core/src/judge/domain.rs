@@ -17,6 +17,8 @@ pub(crate) enum Passage {
         why: String,
         /// The finding that says so.
         code: Code,
+        /// How sure it is that the address passes.
+        confidence: Confidence,
     },
     /// Its address is looked up in the group's page table.
     Translating {
@@ -56,10 +58,12 @@ fn without_group(snapshot: &Snapshot, from: &PciDevice) -> Passage {
         Tristate::No => Passage::Raw {
             why: "no IOMMU is active, so the raw address passes".to_owned(),
             code: code::IOMMU_OFF,
+            confidence: Confidence::Probable,
         },
         Tristate::Yes => Passage::Raw {
             why: format!("no IOMMU covers {}, so the raw address passes", from.address),
             code: code::NOT_COVERED,
+            confidence: Confidence::Probable,
         },
         Tristate::Unknown => Passage::Unknown(Answer::unknown(
             code::ROUTE_UNKNOWN,
@@ -100,10 +104,19 @@ fn identity(snapshot: &Snapshot, from: &PciDevice, group: u32) -> Passage {
         }
         Some(IommuVendor::Arm | IommuVendor::Other) | None => {}
     }
-    Passage::Raw {
-        why: format!("group {group} of {} is identity: the raw address passes", from.address),
-        code: code::UNTRANSLATED,
+    let why = format!("group {group} of {} is identity: the raw address passes", from.address);
+    let beside_snp = snapshot.iommu_vendor() == Some(IommuVendor::Amd)
+        && snapshot.memory_encryption.snp.state == Tristate::Yes;
+    if beside_snp {
+        return Passage::Raw {
+            why: format!(
+                "{why}; how SNP treats untranslated requests to peer memory was measured by nobody"
+            ),
+            code: code::UNTRANSLATED,
+            confidence: Confidence::Possible,
+        };
     }
+    Passage::Raw { why, code: code::UNTRANSLATED, confidence: Confidence::Probable }
 }
 
 /// SNP forbids untranslated device-table entries, unless every unit reports EFR2 bit 13 and the

@@ -28,17 +28,30 @@ pub(crate) fn check(
     (state != Tristate::Yes).then(|| {
         Answer::unknown(
             code::FORWARDING_UNKNOWN,
-            format!("the request turns in the root complex ({}), and {why}", turn_text(route)),
+            format!(
+                "the request turns in the root complex ({}), and {why}",
+                turn_text(route, true)
+            ),
         )
     })
 }
 
-/// Where a request turns, in words.
-pub fn turn_text(route: &Route) -> String {
-    use crate::route::Turn;
+/// Where a request turns, in words. One with an address that the kernel mapped goes up past a
+/// common bridge, whose windows do not hold that address.
+pub fn turn_text(route: &Route, mapped: bool) -> String {
+    use crate::route::{Redirect, Turn};
     match &route.turn {
         Turn::NvLink { .. } => "NVLink".to_owned(),
-        Turn::Bridge(address) => format!("sent up past bridge {address}"),
+        Turn::Bridge(address) => match route.redirect() {
+            _ if mapped => format!("sent up past bridge {address}"),
+            Redirect::None => format!("common bridge {address}, inside the switch"),
+            Redirect::Unknown(_) => {
+                format!("common bridge {address}, or past it: access control not read")
+            }
+            Redirect::By(_) | Redirect::NoCommonBridge => {
+                format!("sent up past bridge {address}")
+            }
+        },
         Turn::HostBridge => "two root ports of one host bridge".to_owned(),
         Turn::HostBridges => "two host bridges".to_owned(),
         Turn::Nodes => "two host bridges on different NUMA nodes".to_owned(),

@@ -6,6 +6,7 @@ use crate::code;
 use crate::observed::Observed;
 use crate::snapshot::Snapshot;
 use crate::snapshot::pci::PciDevice;
+use crate::snapshot::query::vendor;
 
 /// Window of GPUs without Resizable BAR. Forks map the peer's whole memory through it.
 const SMALL_WINDOW: u64 = 256 << 20;
@@ -24,6 +25,32 @@ pub(crate) fn dead(from: &PciDevice, to: &PciDevice) -> Option<Answer> {
 /// Whether a device's configuration space reads as ones.
 pub fn is_dead(device: &PciDevice) -> bool {
     device.config.known().is_some_and(|config| config.dead)
+}
+
+/// A peer-to-peer fork maps the whole memory of both ends in their windows at start, the
+/// requester's too (`kbusIsStaticBar1Supported_TU102`).
+fn small_window(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Option<Answer> {
+    if !addressing::is_fork(snapshot) || snapshot.accelerator(from.address).is_some() {
+        return None;
+    }
+    let forked = |device: &&PciDevice| {
+        device.is_vendor(vendor::NVIDIA) && device.driver_name() == Some("nvidia")
+    };
+    [from, to].into_iter().filter(forked).find_map(|device| {
+        let (memory, bar) = snapshot.peer_memory(device)?;
+        (memory.is_gpu() && bar.size <= SMALL_WINDOW).then(|| {
+            Answer::broken(
+                Confidence::Probable,
+                code::SMALL_BAR,
+                format!(
+                    "the window of {} is {} MiB: a peer-to-peer fork needs both GPUs' whole \
+                     memory in their windows, and peer access is refused or hangs at start",
+                    device.address,
+                    bar.size >> 20
+                ),
+            )
+        })
+    })
 }
 
 /// Width of the bus addresses that a device can emit, with where that is known from.
@@ -61,17 +88,8 @@ pub(crate) fn check(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Op
             format!("region {} of {} has no address", bar.index, memory.address),
         ));
     }
-    if addressing::is_fork(snapshot) && bar.size <= SMALL_WINDOW && memory.is_gpu() {
-        return Some(Answer::broken(
-            Confidence::Probable,
-            code::SMALL_BAR,
-            format!(
-                "the window to the memory of {} is {} MiB: a peer-to-peer fork reaches no more \
-                 than the window, and the rest of the memory is not there",
-                to.address,
-                bar.size >> 20
-            ),
-        ));
+    if let Some(answer) = small_window(snapshot, from, to) {
+        return Some(answer);
     }
     if memory.config.known().is_some_and(|config| !config.memory_enabled) {
         return Some(Answer::broken(

@@ -18,7 +18,7 @@ Two devices below one PCIe switch can exchange data inside it. Access Control Se
 between them forbid that when request redirect, completion redirect or egress control is set in the
 ACS *control* word: the request then goes up to the root complex and meets the IOMMU, where the
 requester's own domain decides, and comes back down. With a translating domain and raw addresses it
-is lost; with an identity domain it arrives by the longer way.
+is lost; with an identity domain it arrives by the longer way, if the root complex forwards.
 
 Only the ports **between the two devices and their common bridge** matter. Redirect on a port above
 the common bridge, or on another switch, does nothing to this pair. `SrcValid` alone redirects

@@ -21,9 +21,10 @@ through main memory instead.
 How it is judged here: by the PCI device number and a table of what the vendor states and what was
 reported in the field. Read the driver's own answer before relying on the table.
 
-Why it matters: no IOMMU setting, no kernel and no firmware menu changes this. Data is not damaged,
-since nothing tries; it is only slower. On a host with these boards a translating IOMMU is not what
-stands in the way.
+Why it matters: no IOMMU setting, no kernel and no firmware menu changes this. With a driver that
+says no, nothing tries and no data is damaged; it is only slower. Early drivers for the RTX 4090
+said yes and lost data (nccl-tests issue 117). On a host with these boards a translating IOMMU is
+not what stands in the way.
 
 What helps: working without peer access, with shared memory well sized (NCCL falls back by itself).
 Boards of the professional and data-centre lines offer it. Community builds of the driver enable it;

@@ -24,7 +24,9 @@ root complex that does not forward. It breaks every road that maps peer memory: 
 peer map, and VFIO. VFIO's own half of the fix is in no kernel that was read, 7.3.4 included.
 
 What helps, both with a reboot, so by agreement with every other tenant: a kernel with the fix; or
-booting without `mem_encrypt=on`. SNP does not need that word. Transparent SME (`TSME`, a firmware
+booting without `mem_encrypt=on`. SNP does not need that word. For NVIDIA's stock driver such a
+kernel alone only moves the fault: from 6.12 on it uses raw addresses (PW0201), and needs a peer map
+or a rebuilt driver beside the fix. Transparent SME (`TSME`, a firmware
 setting) encrypts main memory without any bit in page tables; it shows in attestation reports.
 
 What not to believe: reading a mapping back through the kernel. That hides the bit; only a copy
@@ -35,6 +37,11 @@ backed PTEs\"); `Documentation/arch/x86/amd-memory-encryption.rst`. What the har
 an address (abort, fault, silence) was not measured.",
     check,
 };
+
+const FIXED_KERNEL: &str = "a kernel with the fix: 7.0 or later (a reboot stops every tenant)";
+/// The stock driver maps on kernels up to 6.11 only, and the fix is younger.
+pub(super) const MOVES_THE_FAULT: &str = "a kernel with the fix (7.0 or later) alone moves the fault: from 6.12 on NVIDIA's driver uses \
+     raw addresses (PW0201); it needs a peer map or a rebuilt driver beside it";
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let Some(affected) = support::own(context, RULE.code) else { return Vec::new() };
@@ -52,7 +59,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     finding = support::with_established(finding, &snapshot.memory_encryption.sme.evidence);
     finding = support::with_release(finding, snapshot);
     finding = support::with_domains(finding, snapshot, &affected.requesters());
-    finding = finding.remedy("a kernel with the fix: 7.0 or later (a reboot stops every tenant)");
+    let by_nvidia = affected.requesters().iter().any(|address| {
+        snapshot.device(*address).is_some_and(|device| device.driver_name() == Some("nvidia"))
+    });
+    finding = finding.remedy(if by_nvidia { MOVES_THE_FAULT } else { FIXED_KERNEL });
     let confidential = support::confidential(snapshot);
     let consent = if confidential.is_empty() {
         String::new()
@@ -81,7 +91,12 @@ mod tests {
     fn mapped_addresses_under_sme() {
         let finding = fires(&RULE, &mapping().sme(Tristate::Yes));
         assert_eq!(finding.severity, Severity::Error);
+        assert!(finding.remedies[0].contains("alone moves the fault"));
         assert!(finding.remedies[1].starts_with("or boot without mem_encrypt=on"));
+        let amd = mapping().sme(Tristate::Yes).gpus(|gpu| {
+            gpu.driver = Observed::Known("amdgpu".to_owned());
+        });
+        assert_eq!(fires(&RULE, &amd).remedies[0], FIXED_KERNEL);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! PW0601: refused requests inside a peer's memory.
 
 use super::fault_support::{self as log, times};
+use super::support;
 use crate::code::PEER_FAULTS;
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
@@ -17,13 +18,14 @@ address, its own translating domain has no entry for it, and the request was ref
 is lost, reads return ones or zeros, and the program that asked learns nothing of it.
 
 How it was seen: each fault's address was looked up in the memory regions of all devices of the
-host. A match is certain: addresses that the kernel hands out for DMA never lie in the windows of
-the requester's own host bridge. Where a log came without the regions, two or more GPUs and
-addresses that look like such regions (aligned high addresses with small offsets; the page at
-0x139000 of a region below 4 GiB) make it probable.
+host. Behind the requester's own host bridge a match is certain, since the kernel keeps those
+windows out of what it hands out. Behind another one it is by far the likeliest reading, and a
+pattern over several peers leaves little doubt. Where a log came without the regions, two or more
+GPUs and addresses that look like such regions (aligned high addresses with small offsets; the page
+at 0x139000 of a region below 4 GiB) make it probable.
 
 The direction is a hint with AMD: the write bit of a fault is defined only where a translation was
-present, which it was not.
+present, which it was not (AMD document 48882, not at hand).
 
 What the log does not show: how often it happened. The kernel logs ten faults of a device in five
 seconds and counts the rest away; the count of suppressed messages is in the evidence.
@@ -71,10 +73,12 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         .about_all(&requesters)
         .about_all(&targets);
     let finding = log::with_rows(finding, facts, &rows)
-        .remedy(
-            "until a road is open, run without peer access: NCCL_P2P_DISABLE=1, and the engine's \
-             own switch for custom all-reduce",
-        )
+        .remedy(support::meanwhile(
+            context
+                .pairs
+                .iter()
+                .filter(|pair| rows.iter().any(|one| one.address == Some(pair.from))),
+        ))
         .remedy("peerway roads lists what can be done on this host, and for whom it is safe");
     vec![finding]
 }

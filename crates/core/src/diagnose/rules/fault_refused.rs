@@ -30,7 +30,7 @@ How it was seen: these lines in the kernel log.
 
 What helps: for the host bridge, a switch above both or a platform on the kernel's list; for
 redirect, clearing it on the ports between the two where no other tenant is below them; for the
-alignment, another driver version.
+alignment, no console or display on that GPU.
 
 What not to believe: that changing the IOMMU's mode lifts a check that does not look at it.
 

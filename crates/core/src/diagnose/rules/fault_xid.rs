@@ -18,12 +18,13 @@ number says what kind of error it is; only few of them bear on peer access.
 How it was seen: `NVRM: Xid` and `SXid` lines of the kernel log, by number and device, each counted.
 
 How to read it: 31 is a page fault in the GPU's own memory management, at a virtual address of one
-process; it is no IOMMU event, whatever its words. 32 and the copy engine errors (39 to 41, 70 to
-72, 75 to 77, 85, 126 to 135) can follow from data that never arrived. 79 says that the GPU no
-longer answers; a hot-plug or link message of the port above just before it is the cause. 119 and
-120 are the GPU's system processor. 143 is a failed start. 154 only states the recovery that is
-wanted: the Xid before it is the cause. Memory errors (48, 63, 64, 92, 94, 95, 140, 171, 172) and
-NVLink errors (74, 136, 137, 144 to 150) have to be excluded first and are not about PCIe.
+process; it is no IOMMU event, whatever its words; an absent peer mapping can be behind it. 32 and
+the copy engine errors (39 to 41, 70 to 72, 75 to 77, 85, 126 to 135) can follow from data that
+never arrived. 79 says that the GPU no longer answers; a hot-plug or link message of the port above
+just before it is the cause. 119 and 120 are the GPU's system processor. 143 is a failed start. 167
+is a PCIe time-out, which a blocked read can cause. 154 only states the recovery that is wanted: the
+Xid before it is the cause. Memory errors (48, 63, 64, 92, 94, 95, 140, 171, 172) and NVLink errors
+(74, 136, 137, 144 to 150) have to be excluded first and are not about PCIe.
 
 An SXid concerns the NVLink fabric. PCIe access control and the IOMMU play no part in its traffic.
 

@@ -32,8 +32,10 @@ a device can no longer be given to a guest, and buys nothing where GPUs sit on r
 own: their requests meet the IOMMU either way. *SMEE* permits memory encryption; whether the
 encryption bit gets into IOMMU entries depends on `mem_encrypt=on` (PW0206), and *TSME* encrypts
 main memory without that bit. *Pass-through DMA* on Intel decides whether an identity domain helps
-(PW0219). *Above 4G Decoding*, *Resizable BAR* and the place of the 64-bit windows decide whether
-large regions exist and can be addressed; they cure no translation fault.
+(PW0219). That SEV-SNP Support sets EFR bit 63, DMAr Support IVinfo bit 1 and PassThrough DMA ecap
+bit 6 is plausible; each rests on one field report or none. *Above 4G Decoding*, *Resizable BAR* and
+the place of the 64-bit windows decide whether large regions exist and can be addressed; they cure
+no translation fault.
 
 No effect on peer access have: `DMAr Support` and DMA protection, AVIC, x2APIC mode, NUMA nodes per
 socket (it changes distances only), ARI.

@@ -22,7 +22,9 @@ which shows the parameters in force.
 Why it matters: with a field forced on, `nvidia-smi topo -p2p`, NVML, `cudaDeviceCanAccessPeer` and
 all that build on them say yes on any platform, on boards whose firmware would have said no, and
 whatever the IOMMU does. NCCL then chooses the peer transport. Nothing has been repaired; the
-question is no longer asked. The header that defines the key calls it a matter for internal testing.
+question is no longer asked. So a pair of boards that the stock driver does not offer peer access on
+is called unknown here where its addresses would pass, and any other that would work is so with the
+lowest confidence. The header that defines the key calls it a matter for internal testing.
 
 What helps: a data-checked copy in both directions is the only evidence left (`peerway test`).
 Remove the key where it was set as a cure for wrong data; it cannot be one.
@@ -79,7 +81,10 @@ fn fields(value: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::pairs::judge_all;
     use crate::diagnose::rules::testing::{Host, fires, silent, value};
+    use crate::judge::Verdict;
+    use crate::observed::Observed;
 
     #[test]
     fn forced_on() {
@@ -94,6 +99,46 @@ mod tests {
             &RULE,
             &Host::amd().parameter("RegistryDwordsPerDevice", "pci=0000:01:00.0;ForceP2P=0x1"),
         );
+    }
+
+    #[track_caller]
+    fn check_pair(host: &Host, verdict: Verdict, confidence: Confidence) {
+        let pairs = judge_all(&host.snapshot, &host.scope);
+        let pair = &pairs[0];
+        assert_eq!((pair.verdict, pair.confidence), (verdict, confidence), "{pair:#?}");
+    }
+
+    #[test]
+    fn a_forced_answer_makes_no_path() {
+        let geforce = Host::amd().board(0x2684);
+        check_pair(&geforce, Verdict::Broken, Confidence::Probable);
+        for parameter in ["RegistryDwords", "RegistryDwordsPerDevice"] {
+            let keys = "pci=0000:01:00.0;ForceP2P=0x11";
+            let forced = geforce.clone().parameter(parameter, keys);
+            // Untranslated, mapped, and turned in the switch: nothing is known about the hardware.
+            check_pair(&forced.clone().identity(), Verdict::Unknown, Confidence::Possible);
+            let mapped = forced.clone().edit(|snapshot| {
+                snapshot.kernel.iommu_dma_ops = Observed::Known(true);
+            });
+            check_pair(&mapped, Verdict::Unknown, Confidence::Possible);
+            let switch = Host::switch().board(0x2684).parameter(parameter, keys);
+            check_pair(&switch, Verdict::Unknown, Confidence::Possible);
+            // A raw address under translation is lost whatever the hardware has.
+            check_pair(&forced, Verdict::Broken, Confidence::Probable);
+            // On boards with the path the answers are still no evidence.
+            let offered = Host::amd().identity().parameter(parameter, keys);
+            check_pair(&offered, Verdict::Works, Confidence::Possible);
+        }
+    }
+
+    #[test]
+    fn unread_parameters_are_no_parameters() {
+        let unread = Host::amd().board(0x2684).identity().edit(|snapshot| {
+            snapshot.nvidia.params = Observed::Unreadable("permission denied".to_owned());
+        });
+        check_pair(&unread, Verdict::Broken, Confidence::Possible);
+        let pairs = judge_all(&unread.snapshot, &unread.scope);
+        assert!(pairs[0].reason.contains("ForceP2P"), "{}", pairs[0].reason);
     }
 
     #[test]

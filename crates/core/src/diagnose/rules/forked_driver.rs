@@ -28,9 +28,9 @@ They need: memory regions as large as the board's memory (Resizable BAR), the pe
 to 512 MiB (a console on the GPU shifts it and breaks that), and no redirect on switch ports if the
 traffic is to stay in the switch.
 
-What helps: for boards that NVIDIA supports, the stock open driver. Otherwise a peer map, or
-identity domains for exactly these groups where no other tenant and no SNP stands against it
-(`peerway roads`). Prove the data either way.
+What helps: for boards that NVIDIA supports, the stock open driver on kernels 5.9 to 6.11; from 6.12
+on it is as raw. Otherwise a peer map, or identity domains for exactly these groups where no other
+tenant and no SNP stands against it (`peerway roads`). Prove the data either way.
 
 What not to believe: that a passing capability query or a high bandwidth figure shows that data
 arrives. Writes that nobody answers are fast.

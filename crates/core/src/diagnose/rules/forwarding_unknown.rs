@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     page: "\
 A request that leaves its switch, or never had one in common with its target, turns round in the
 root complex. PCI Express does not oblige a root complex to pass requests from one root port to
-another: some do, some drop them, some pass reads and lose writes, and none says so.
+another: some do, some drop them, and none says so.
 
 How it is judged here: AMD processors from family 17h (Zen) on are taken to forward, as the kernel
 takes them; for others the kernel keeps a list of host bridges, some of them good only between ports
@@ -23,12 +23,12 @@ of one and the same bridge. This host's bridges are not on that list, or the pro
 identified. Not being listed is no proof of the opposite: the list is for the kernel's own
 peer-to-peer code, and NVIDIA's driver has a list of its own.
 
-Why it matters: if the requests are dropped, nothing is logged. There is no IOMMU fault and no error
-of the driver; writes vanish, since they are posted, and reads come back as ones.
+Why it matters: if the requests are dropped, there is no IOMMU fault. Writes vanish without a trace;
+reads come back as ones or zeros, or end in a time-out or an Xid (31, 167).
 
 What helps: a copy whose data is checked on the owner's side, both ways (`peerway test`). It settles
-the question for this pair for good, since the root complex does not change. Slots below a common
-switch avoid the question where access control there allows it.
+the question for this pair until firmware or slots change. Slots below a common switch avoid the
+question where access control there allows it.
 
 What not to believe: that a firmware menu opens the way (no such entry is known), that a tool's `OK`
 means more than that a table did not say no.

@@ -21,8 +21,9 @@ pub(super) const RULE: Rule = Rule {
 With SEV-SNP switched on, AMD's IOMMU does not accept a device-table entry without a page table
 (mode 0), and such an entry is what an identity domain programs. The hardware then rejects every DMA
 of the device, peer or not, and logs `ILLEGAL_DEV_TABLE_ENTRY`. Drivers fail in ways that name
-something else: a NIC's probe times out, and a GPU's security processor (FSP) cannot fetch its
-firmware, so that the board fails to boot at the FSP boot command.
+something else: a NIC's probe times out, and a GPU's security processor (FSP) could then not fetch
+its firmware: the likeliest cause of one reported failure at the FSP boot command, not proven on
+hardware.
 
 How it comes about: kernels 6.13 to 6.19.9 accept the word `identity` in the group's `type` file on
 an SNP host and say nothing. Kernels before refuse it (`ENOMEM`), later ones do (`EINVAL`). From
@@ -31,8 +32,10 @@ kernel 7.3 on it is allowed where every IOMMU reports EFR2 bit 13 (SNP page mode
 Why it matters: the device is unusable until the group is back at its former type, and a driver may
 not survive the attempt.
 
-What helps: unbind the driver, write the former word (`DMA-FQ` or `DMA`, as it was) to `type`, read
-it back, bind again. `peerway roads` shows the ways that keep translation on.
+What helps: first end every user of the GPU, the persistence daemon included, since an unbind with
+users never returns. Then unbind every function of the group, write the former word (`DMA-FQ` or
+`DMA`, as it was) to `type`, read it back, reset the GPU (FLR, or through the port above), and bind
+again. `peerway roads` shows the ways that keep translation on.
 
 What not to believe: that the board or its firmware is defective, before the same board failed
 without the change of the group (unbind and bind alone). That booting with pass-through is better:
@@ -69,7 +72,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     vec![
         finding
             .remedy(
-                "unbind the driver, write the group's former type back (DMA-FQ or DMA), read it, \
+                "first end every user of the GPU, the persistence daemon included (an unbind with \
+                 users never returns); unbind every function of the group, write the former type \
+                 back (DMA-FQ or DMA), read it, reset the GPU (FLR, or through the port above), \
                  and bind again",
             )
             .remedy("the roads that keep translation on are a peer map and a mapping driver"),

@@ -26,8 +26,9 @@ contradict each other this program calls the state unknown.
 
 What it costs: any device can write anywhere. No device can be given to a virtual machine safely.
 SNP and other confidential guests are impossible, and the kernel does not even say so: with the
-IOMMU off, no line about SNP is printed. Without interrupt remapping there is no x2APIC, so
-processors with APIC numbers above 254 stay unused.
+IOMMU off, no `AMD-Vi: SNP:` line is printed; RMP lines and `kvm_amd: SEV-SNP disabled` may be.
+Without interrupt remapping there is no x2APIC, so processors with APIC numbers above 254 stay
+unused.
 
 Why this is no advice: an IOMMU that is off makes peer access easy for one tenant and ends the
 isolation of all. On a host that is shared, translation with a peer map gives the first without the

@@ -17,16 +17,19 @@ there to the peer's bus address and come down again: peer access and isolation a
 NVIDIA's driver does this where the kernel gives a translated device a table of DMA operations. Such
 kernels are 5.9 to 6.11. From 6.12 on the kernel calls its IOMMU layer directly, the table is gone,
 and the same driver hands out raw bus addresses without a word (PW0201). The drivers `amdgpu` and
-`xe` go through the kernel's own peer-to-peer code, which maps on every kernel, and refuses pairs
-that it does not trust.
+`xe` go through the kernel's own peer-to-peer code, which maps on every kernel built for it
+(`CONFIG_PCI_P2PDMA`), and refuses pairs that it does not trust, as far as their source was read;
+not measured.
 
 How it was seen: the symbol `iommu_dma_ops` among the kernel's data symbols, which tells the two
-apart even where a distribution moved the change to another release, or else the release itself.
+apart even where a distribution moved the change to another release, or else the release itself. The
+symbol was not tried on every distribution.
 
 Why only `possible`: nobody has verified on hardware that NVIDIA's mapped path delivers every byte,
 and the vendor does not support peer access under a translating IOMMU on bare metal. One report of
 damaged copies on a 6.8 kernel has no explained cause. On AMD with SME active an entry for peer
-memory carries the encryption bit and leads nowhere (PW0206).
+memory carries the encryption bit and leads nowhere (PW0206). On an SNP host, how the ownership
+checks treat requests to peer memory was not measured (gate rmp-mmio).
 
 What helps: a data-checked copy in both directions (`peerway test`) before anything relies on it,
 and again after every kernel update, since one update takes the mapping away.

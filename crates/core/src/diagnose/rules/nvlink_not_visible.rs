@@ -21,8 +21,10 @@ GPU unless a measurement was asked for.
 How it was seen: the PCI device numbers of both boards.
 
 What it does to verdicts: for modules whose NVLink is wired into the board (SXM and its like), a
-pair that PCIe could not carry is called unknown rather than broken. For cards that take a bridge
-the PCIe verdict stands with the lowest confidence, since most such cards have none.
+pair that PCIe could not carry is called unknown rather than broken, and one that PCIe would carry
+works with the lowest confidence: where NVSwitches join the GPUs the driver does not fall back to
+PCIe. For cards that take a bridge the PCIe verdict stands, a broken one with the lowest confidence,
+since most such cards have none.
 
 What helps: a measurement (`peerway test`) answers it, and so does the output of `nvidia-smi nvlink
 --status` or `nvidia-smi topo -m` given to `peerway diagnose --import`. `NV` with a number between
@@ -113,6 +115,19 @@ mod tests {
         check_verdict(0x2230, Verdict::Broken, Confidence::Possible, &bridge);
         check_verdict(0x2204, Verdict::Broken, Confidence::Possible, &[BOARD_OFFERS_NONE]);
         check_verdict(0x2bb5, Verdict::Broken, Confidence::Probable, &bridge);
+    }
+
+    #[test]
+    fn a_path_over_pcie_is_not_the_one_that_decides() {
+        let open = hidden(0x2330).identity();
+        let pairs = judge_all(&open.snapshot, &open.scope);
+        assert_eq!((pairs[0].verdict, pairs[0].confidence), (Verdict::Works, Confidence::Possible));
+        assert!(pairs[0].codes.contains(&NVLINK_NOT_VISIBLE));
+        assert!(pairs[0].reason.contains("does not fall back to PCIe"), "{}", pairs[0].reason);
+        // Cards that take a bridge fall back.
+        let bridge = hidden(0x2230).identity();
+        let pairs = judge_all(&bridge.snapshot, &bridge.scope);
+        assert_eq!(pairs[0].confidence, Confidence::Probable);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::snapshot::kernel::Tristate;
 
 pub(super) const RULE: Rule = Rule {
     code: PASSTHROUGH_BOOT,
-    title: "the command line passes every device through the IOMMU untranslated",
+    title: "the command line makes pass-through the default for every device",
     page: "\
 `iommu=pt` and `iommu.passthrough=1` make the default domain of every group `identity`: all devices
 of the host, not only GPUs, reach all of its memory. Peer requests with raw addresses then pass the
@@ -55,14 +55,20 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let (severity, title) = if costs_snp {
         (
             Severity::Warning,
-            format!("{} passes every device through, and SEV-SNP cannot be on with it", word.text),
+            format!(
+                "{} makes pass-through the default for every device: SEV-SNP cannot be on with it",
+                word.text
+            ),
         )
     } else if guests.is_empty() {
-        (Severity::Info, format!("{} passes every device through untranslated", word.text))
+        (Severity::Info, format!("{} makes pass-through the default for every device", word.text))
     } else {
         (
             Severity::Warning,
-            format!("{} passes every device through, on a host with guests", word.text),
+            format!(
+                "{} makes pass-through the default for every device, on a host with guests",
+                word.text
+            ),
         )
     };
     let mut finding = Finding::new(RULE.code, severity, Confidence::Certain, title)

@@ -15,10 +15,12 @@ pub(super) const RULE: Rule = Rule {
     page: "\
 A GPU reaches a peer's memory by an address. Where its IOMMU group has a translating domain (`type`
 reads `DMA` or `DMA-FQ`), the IOMMU looks every address of the GPU up in that domain's page table.
-NVIDIA's driver on kernels from 6.12 on, and every peer-to-peer fork of it on any kernel, hands the
-GPU the peer's raw bus address, for which no entry exists. The request is refused; the kernel logs a
-page fault at an address inside the peer's memory region; the data is lost. The GPU that wrote
-notices nothing, since memory writes on PCIe are posted, and one that read gets zeros or ones.
+NVIDIA's driver on kernels from 6.12 on (or a driver told not to map, `DmaRemapPeerMmio: 0`), and
+every peer-to-peer fork of it on any kernel, hands the GPU the peer's raw bus address, for which no
+entry exists. The request is refused; the kernel logs a page fault at an address inside the peer's
+memory region; the data is lost. The GPU that wrote notices nothing, since memory writes on PCIe are
+posted, and one that read gets zeros or ones. The vendor supports no peer access under a translating
+IOMMU.
 
 The requester's own group decides, so each direction of a pair has its own verdict.
 
@@ -30,7 +32,7 @@ chooses the peer transport. None of them asks the IOMMU.
 
 What helps: a road that gives the peer's address an entry (a peer map, a mapping driver), one that
 takes the translation away for these groups only (identity; never on an SNP host), or living without
-peer access (`NCCL_P2P_DISABLE=1` covers NCCL alone).
+peer access (`NCCL_P2P_DISABLE=1` covers NCCL alone, and takes NVLink away from it too).
 
 Sources: `drivers/iommu/dma-iommu.c` and commit b5c58b2fdc42 (\"dma-mapping: direct calls for
 dma-iommu\", 6.12); `kernel-open/nvidia/nv-dma.c`, `nv_dma_use_map_resource`. The loss itself was
@@ -61,11 +63,12 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let finding = support::with_domains(finding, snapshot, &requesters);
     let finding = affected.routes(finding);
     let finding = support::with_driver(support::with_release(finding, snapshot), snapshot);
-    let mut finding = finding.remedy(
-        "until a road is open, run without peer access: NCCL_P2P_DISABLE=1, and the engine's own \
-         switch for custom all-reduce",
-    );
-    if snapshot.memory_encryption.snp.state == Tristate::No {
+    let mut finding = finding.remedy(support::meanwhile(affected.pairs.iter().copied()));
+    if requesters.iter().any(|address| support::is_external(snapshot, *address)) {
+        finding = finding.remedy(
+            "an external GPU's group stays translated: use a slot inside the case (PW0804)",
+        );
+    } else if snapshot.memory_encryption.snp.state == Tristate::No {
         finding = finding.remedy("identity domains for exactly these groups (peerway roads)");
     }
     let carries_bit = snapshot.iommu_vendor() == Some(IommuVendor::Amd)
@@ -90,7 +93,7 @@ mod tests {
         assert_eq!(finding.severity, Severity::Error);
         assert_eq!(finding.subjects, [A, B]);
         assert_eq!(value(&finding, "iommu_groups/11/type"), "DMA-FQ");
-        assert_eq!(value(&finding, "pair 0000:01:00.0"), "turns at two host bridges");
+        assert_eq!(value(&finding, "pair 0000:01:00.0"), "turns: two host bridges");
         assert!(finding.remedies.iter().any(|text| text.contains("identity domains")));
     }
 
@@ -100,6 +103,32 @@ mod tests {
             let finding = fires(&RULE, &Host::amd().snp(state));
             assert!(!finding.remedies.iter().any(|text| text.contains("identity domains")));
         }
+    }
+
+    #[test]
+    fn external_devices_stay_translated() {
+        let external = Host::amd().device(A, |gpu| {
+            gpu.removable = crate::observed::Observed::Known("removable".to_owned());
+        });
+        let remedies = fires(&RULE, &external).remedies.join("\n");
+        assert!(remedies.contains("a slot inside the case (PW0804)"), "{remedies}");
+        assert!(!remedies.contains("identity domains"), "{remedies}");
+        // The port above the enclosure says it for what lies below.
+        let below = Host::amd().device(crate::diagnose::rules::testing::PORT, |port| {
+            port.removable = crate::observed::Observed::Known("removable".to_owned());
+        });
+        assert!(!fires(&RULE, &below).remedies.join("\n").contains("identity domains"));
+    }
+
+    #[test]
+    fn nvlink_is_not_switched_off_along_the_way() {
+        let linked = Host::amd().board(0x2230).edit(|snapshot| {
+            snapshot.nvlinks = crate::observed::Observed::Unreadable("not visible".to_owned());
+        });
+        let first = |host: &Host| fires(&RULE, host).remedies.remove(0);
+        assert!(first(&linked).contains("NCCL_P2P_LEVEL=NVL, which keeps NVLink"));
+        assert!(first(&Host::amd()).ends_with("switch for custom all-reduce"));
+        assert!(!first(&Host::amd()).contains("NVL,"));
     }
 
     #[test]

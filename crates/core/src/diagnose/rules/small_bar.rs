@@ -25,8 +25,8 @@ too: no present board has so little memory.
 
 What it means for peer access depends on the driver's way (PW0303). *Mailbox* needs a small aperture
 only, and works with a small region. *BAR1*, which patched drivers use always and newer ones may,
-needs the region to hold the whole memory: it is then refused, or fails at start with a message
-about the static mapping.
+needs the regions of **both** GPUs to hold their whole memory: peer access is refused or hangs at
+start, with a message about the static mapping.
 
 Why else it matters: GPUDirect RDMA of network controllers is limited to the window as well.
 
@@ -95,7 +95,10 @@ fn resizable(device: &PciDevice, bar: &Bar) -> Option<ResizableBar> {
 
 fn is_small(device: &PciDevice, bar: &Bar, entry: Option<ResizableBar>) -> bool {
     match entry {
-        Some(entry) => entry.current < entry.largest && bar.size <= SMALLEST_MEMORY,
+        // A small region is small even where the board offers no larger one.
+        Some(entry) => {
+            bar.size <= 256 << 20 || (entry.current < entry.largest && bar.size <= SMALLEST_MEMORY)
+        }
         None => device.is_vendor(vendor::NVIDIA) && bar.size <= 256 << 20,
     }
 }
@@ -132,6 +135,35 @@ mod tests {
         assert_eq!(value(&finding, "Resizable BAR"), "256 MiB of 131072 MiB");
         let asked = with_region(256 << 20).parameter("RegistryDwords", "RMPcieP2PType=1");
         assert_eq!(fires(&RULE, &asked).severity, Severity::Warning);
+    }
+
+    #[test]
+    fn a_small_region_that_the_board_cannot_enlarge() {
+        let host = with_region(256 << 20).gpus(|gpu| {
+            if let Observed::Known(config) = &mut gpu.config
+                && let Observed::Known(entries) = &mut config.resizable
+            {
+                entries[0].largest = 256 << 20;
+            }
+        });
+        assert_eq!(value(&fires(&RULE, &host), "Resizable BAR"), "256 MiB of 256 MiB");
+    }
+
+    #[test]
+    fn the_window_of_the_requester_counts_for_a_fork() {
+        use crate::judge::Verdict;
+        use crate::snapshot::driver::DriverFlavour;
+        let one_small =
+            with_region(128 << 30).driver("570.148.08", DriverFlavour::Fork).device(A, |gpu| {
+                if let Observed::Known(bars) = &mut gpu.bars {
+                    bars[1].size = 256 << 20;
+                }
+            });
+        let pairs = crate::diagnose::pairs::judge_all(&one_small.snapshot, &one_small.scope);
+        for pair in &pairs {
+            assert_eq!(pair.verdict, Verdict::Broken, "{pair:?}");
+            assert!(pair.codes.contains(&SMALL_BAR), "{pair:?}");
+        }
     }
 
     #[test]

@@ -97,9 +97,17 @@ fn with_advice(finding: Finding, snapshot: &Snapshot) -> Finding {
     };
     let finding = match kernel_has_fix(snapshot) {
         Tristate::Yes => finding,
-        Tristate::No | Tristate::Unknown => finding.remedy(format!(
-            "a kernel from 7.0 on lifts it for mapping drivers and peer maps (a reboot{consent})"
-        )),
+        Tristate::No | Tristate::Unknown => {
+            let finding = finding.remedy(format!(
+                "a kernel from 7.0 on lifts it for mapping drivers and peer maps (a \
+                 reboot{consent})"
+            ));
+            if support::driven_by_nvidia(snapshot).is_empty() {
+                finding
+            } else {
+                finding.remedy(super::encryption_bit::MOVES_THE_FAULT)
+            }
+        }
     };
     finding.remedy(format!(
         "booting without mem_encrypt=on lifts it for all, VFIO included (a reboot{consent}); SNP \
@@ -118,6 +126,7 @@ mod tests {
         let old = fires(&RULE, &Host::amd().sme(Tristate::Yes).guest(&[]));
         assert_eq!(old.severity, Severity::Warning);
         assert!(old.remedies[0].contains("by agreement with vm:132 (sandbox)"));
+        assert!(old.remedies[1].contains("alone moves the fault"));
         let new = fires(&RULE, &Host::amd().sme(Tristate::Yes).kernel("7.0.14"));
         assert_eq!((new.severity, new.remedies.len()), (Severity::Info, 1));
         let between = fires(&RULE, &Host::amd().sme(Tristate::Yes).kernel("6.19.4"));

@@ -17,7 +17,8 @@ device-table entry must have a page table. An identity domain has none, so SNP a
 each other on every kernel up to 7.2, and from 7.3 on unless every IOMMU unit reports EFR2 bit 13
 (SNP page mode 0).
 
-What a write of `identity` to a group's `type` does on an SNP host:
+What a write of `identity` to a group's `type` is expected to do on an SNP host, by this project's
+reading of each release:
 
 - kernels 6.9 to 6.12 refuse it with `ENOMEM`, and the group stays as it is;
 - kernels **6.13 to 6.19.9 accept it**, the file reads `identity`, and the IOMMU then rejects every
@@ -32,8 +33,9 @@ How it was seen: each source is in the evidence. `/sys/module/kvm_amd/parameters
 the boot line `AMD-Vi: IOMMU SNP support enabled.` prove it; `N` or a missing file proves nothing.
 
 What remains open for peer access: whatever keeps translation on. A translating entry for a peer is
-what SNP wants; one report tells of peer access across root complexes that works on an SNP host. How
-SNP's ownership checks treat peer memory was not measured.
+what SNP wants; one report tells of peer access across root complexes that works on an SNP host. On
+an SNP host, how the ownership checks treat requests to peer memory was not measured (gate
+rmp-mmio).
 
 What SNP does not need: `mem_encrypt=on`.
 
@@ -52,15 +54,18 @@ pub fn identity_write(version: Option<KernelVersion>, mode_zero: Tristate) -> &'
     let number = (version.major, version.minor, version.patch);
     match number {
         (7, 3.., _) | (8.., _, _) => match mode_zero {
-            Tristate::Yes => "allowed: every unit reports EFR2 bit 13",
-            Tristate::No => "refused (EINVAL)",
-            Tristate::Unknown => "refused (EINVAL), unless every unit reports EFR2 bit 13",
+            Tristate::Yes => "expected to be allowed: every unit reports EFR2 bit 13",
+            Tristate::No => "expected to be refused (EINVAL)",
+            Tristate::Unknown => {
+                "expected to be refused (EINVAL), unless every unit reports EFR2 bit 13"
+            }
         },
-        (7, _, _) | (6, 19, 10..) | (6, 20.., _) => "refused (EINVAL)",
+        (7, _, _) | (6, 19, 10..) | (6, 20.., _) => "expected to be refused (EINVAL)",
         (6, 13..=19, _) => {
-            "accepted, and then all DMA of the device is rejected (ILLEGAL_DEV_TABLE_ENTRY)"
+            "expected to be accepted, and then all DMA of the device is rejected \
+             (ILLEGAL_DEV_TABLE_ENTRY), unless the kernel carries ba17de98545d"
         }
-        (6, 9..=12, _) => "refused (ENOMEM), the group stays as it is",
+        (6, 9..=12, _) => "expected to be refused (ENOMEM): the group stays as it is",
         _ => "not known: upstream kernels before 6.9 host no SNP",
     }
 }
@@ -80,8 +85,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     };
     let finding = Finding::new(RULE.code, Severity::Info, Confidence::Certain, title).about("host");
     let finding = support::with_established(finding, &snp.evidence);
-    let mut finding =
-        support::with_release(finding, snapshot).seen("a write of identity here", outcome);
+    let mut finding = support::with_release(finding, snapshot)
+        .seen("a write of identity, by this release", outcome);
     for tenant in support::confidential(snapshot).iter().take(4) {
         finding = finding.seen(
             format!("tenant {}", support::tenant_text(tenant)),
@@ -112,23 +117,23 @@ mod tests {
     fn what_each_kernel_does() {
         let no = Tristate::No;
         check_write("6.8.12", no, "not known: upstream");
-        check_write("6.9.0", no, "refused (ENOMEM)");
-        check_write("6.12.48+deb13", no, "refused (ENOMEM)");
-        check_write("6.13.0", no, "accepted, and then");
-        check_write("6.14.11-5-bpo12-pve", no, "accepted, and then");
-        check_write("6.19.9", no, "accepted, and then");
-        check_write("6.19.10", no, "refused (EINVAL)");
-        check_write("7.0.14", no, "refused (EINVAL)");
-        check_write("7.3.4", no, "refused (EINVAL)");
-        check_write("7.3.4", Tristate::Yes, "allowed");
-        check_write("8.0.0", Tristate::Unknown, "refused (EINVAL), unless");
+        check_write("6.9.0", no, "expected to be refused (ENOMEM)");
+        check_write("6.12.48+deb13", no, "expected to be refused (ENOMEM)");
+        check_write("6.13.0", no, "expected to be accepted, and then");
+        check_write("6.14.11-5-bpo12-pve", no, "expected to be accepted, and then");
+        check_write("6.19.9", no, "expected to be accepted, and then");
+        check_write("6.19.10", no, "expected to be refused (EINVAL)");
+        check_write("7.0.14", no, "expected to be refused (EINVAL)");
+        check_write("7.3.4", no, "expected to be refused (EINVAL)");
+        check_write("7.3.4", Tristate::Yes, "expected to be allowed");
+        check_write("8.0.0", Tristate::Unknown, "expected to be refused (EINVAL), unless");
         check_write("next", no, "not known");
     }
 
     #[test]
     fn an_snp_host() {
         let finding = fires(&RULE, &Host::amd().snp(Tristate::Yes).guest(&[]));
-        assert!(value(&finding, "a write of identity").starts_with("accepted"));
+        assert!(value(&finding, "a write of identity").starts_with("expected to be accepted"));
         assert!(value(&finding, "tenant vm:132").contains("running: yes"));
         assert_eq!(value(&finding, "sev_snp"), "yes");
     }

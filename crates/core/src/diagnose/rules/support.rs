@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use crate::address::PciAddress;
-use crate::code::Code;
+use crate::code::{self, Code};
 use crate::diagnose::Context;
 use crate::diagnose::finding::{Finding, device_file, group_file};
 use crate::judge::forwarding::turn_text;
@@ -24,6 +24,10 @@ const MOST_ESTABLISHED: usize = 8;
 pub(super) const LONGEST_TITLE: usize = 109;
 /// Most examples of one kind in a finding's evidence.
 const MOST_EXAMPLES: usize = 4;
+
+/// Codes of pairs whose requests carry an address that the kernel mapped.
+const BY_MAPPED_ADDRESS: [Code; 3] =
+    [code::MAPPED_BY_DRIVER, code::ENCRYPTION_BIT, code::SME_ACTIVE];
 
 /// Pairs of one tenant that carry a code.
 #[derive(Debug)]
@@ -70,7 +74,8 @@ impl Affected<'_> {
     /// Adds the way of the first few pairs.
     pub(super) fn routes(&self, finding: Finding) -> Finding {
         self.pairs.iter().take(MOST_EXAMPLES).fold(finding, |finding, pair| {
-            finding.seen(pair_source(pair), format!("turns at {}", turn_text(&pair.route)))
+            let mapped = pair.codes.iter().any(|code| BY_MAPPED_ADDRESS.contains(code));
+            finding.seen(pair_source(pair), format!("turns: {}", turn_text(&pair.route, mapped)))
         })
     }
 
@@ -93,6 +98,30 @@ impl Affected<'_> {
             .take(MOST_EXAMPLES)
             .fold(finding, |finding, pair| finding.seen(pair_source(pair), cut(&pair.reason)))
     }
+}
+
+/// What to run with until a road is open. Where NVLink may join the GPUs, switching all peer access
+/// off takes the links away too.
+pub(super) fn meanwhile<'p>(pairs: impl IntoIterator<Item = &'p Pair>) -> &'static str {
+    let linked = pairs.into_iter().any(|pair| pair.codes.contains(&code::NVLINK_NOT_VISIBLE));
+    if linked {
+        "until a road is open: where NVLink connects the GPUs, NCCL_P2P_LEVEL=NVL, which keeps \
+         NVLink and leaves PCIe peer access out (NCCL_P2P_DISABLE=1 switches both off); where it \
+         does not, NCCL_P2P_DISABLE=1, and the engine's own switch for custom all-reduce"
+    } else {
+        "until a road is open, run without peer access: NCCL_P2P_DISABLE=1, and the engine's own \
+         switch for custom all-reduce"
+    }
+}
+
+/// Whether a device, or a port above it, is outside the case: the kernel then insists on
+/// translation (`drivers/iommu/iommu.c`, `iommu_get_def_domain_type`).
+pub(super) fn is_external(snapshot: &Snapshot, address: PciAddress) -> bool {
+    let Some(device) = snapshot.device(address) else { return false };
+    let above = device.ancestors.iter().filter_map(|port| snapshot.device(*port));
+    std::iter::once(device)
+        .chain(above)
+        .any(|one| one.removable.known().is_some_and(|word| word == "removable"))
 }
 
 /// How a pair is named as a source of evidence.

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use super::{processes, support};
 use crate::address::PciAddress;
-use crate::code::{BOARD_OFFERS_NONE, TOOLS_SAY_OK};
+use crate::code::{self, Code, TOOLS_SAY_OK};
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
-use crate::judge::{Pair, Verdict};
+use crate::judge::{Confidence, Pair, Verdict};
 use crate::snapshot::tenant::Holder;
 
 pub(super) const RULE: Rule = Rule {
     code: TOOLS_SAY_OK,
-    title: "the driver's tools call these pairs OK, and data is lost between them",
+    title: "the driver's tools ask nothing that would rule these pairs out, and data is lost there",
     page: "\
 `nvidia-smi topo -p2p r` prints `OK`, NVML reports status 0, `cudaDeviceCanAccessPeer` returns 1,
 `cudaMemcpyPeer` reports success, NCCL writes `via P2P/…` into its log. All of these are answers
@@ -20,8 +20,8 @@ from tables: is this board allowed to, does the chipset stand on a list, do both
 Not one of the questions on the way is about the IOMMU, about access control, or about whether a
 byte arrived.
 
-How it was seen: pairs that are broken by the route here, while nothing in the driver's own decision
-says no.
+How it was seen: pairs that are broken by the route here, and no step of the driver's decision looks
+at the reason; the tools themselves were not run.
 
 What it looks like in practice: writes on PCIe are posted, so the writer notices nothing. Copies
 finish, at speeds that can exceed the link's (103.88 GB/s over a link of 63 was reported), because
@@ -43,6 +43,18 @@ Sources: NVIDIA open kernel modules, `p2p_caps.c`, `p2pGetCapsStatus`; NCCL 2.30
     check,
 };
 
+/// Reasons for which a GPU does not come up, or a tool sees that something is wrong: nothing calls
+/// such a pair OK.
+const NO_TOOL_SAYS_OK: [Code; 7] = [
+    code::BOARD_OFFERS_NONE,
+    code::DEAD_DEVICE,
+    code::IDENTITY_UNDER_SNP,
+    code::UNASSIGNED_BAR,
+    code::TARGET_UNREACHABLE,
+    code::SMALL_BAR,
+    code::BLOCKED_DOMAIN,
+];
+
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let snapshot = context.snapshot;
     let nvidia: BTreeSet<PciAddress> =
@@ -51,7 +63,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let lost: Vec<&Pair> = context
         .pairs
         .iter()
-        .filter(|pair| pair.verdict == Verdict::Broken && !pair.codes.contains(&BOARD_OFFERS_NONE))
+        .filter(|pair| pair.verdict == Verdict::Broken)
+        .filter(|pair| !pair.codes.iter().any(|code| NO_TOOL_SAYS_OK.contains(code)))
         .filter(|pair| nvidia.contains(&pair.from) && nvidia.contains(&pair.to))
         .filter(|pair| !owners.crosses(pair))
         .collect();
@@ -63,8 +76,13 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let mut finding = Finding::new(
         RULE.code,
         Severity::Warning,
-        affected.confidence(),
-        format!("{} that the driver's tools call OK lose data", affected.counted()),
+        affected.confidence().max(Confidence::Probable),
+        if affected.pairs.len() == 1 {
+            "1 pair that the driver's own checks do not rule out loses data".to_owned()
+        } else {
+            let count = affected.pairs.len();
+            format!("{count} pairs that the driver's own checks do not rule out lose data")
+        },
     )
     .about_all(&requesters);
     finding = affected.kinds(finding);
@@ -115,5 +133,19 @@ mod tests {
     fn pairs_that_work_or_that_the_driver_refuses() {
         silent(&RULE, &Host::amd().identity());
         silent(&RULE, &Host::amd().board(0x2684));
+    }
+
+    #[test]
+    fn gpus_that_no_tool_calls_ok() {
+        use crate::observed::Observed;
+        use crate::snapshot::kernel::Tristate;
+        silent(&RULE, &Host::amd().config(crate::diagnose::rules::testing::A, |it| it.dead = true));
+        silent(&RULE, &Host::amd().identity().snp(Tristate::Yes));
+        let unassigned = Host::amd().gpus(|gpu| {
+            if let Observed::Known(bars) = &mut gpu.bars {
+                bars[1].assigned = false;
+            }
+        });
+        silent(&RULE, &unassigned);
     }
 }

@@ -19,11 +19,11 @@ The command line or the boot banner says that devices are passed through, and th
 file reads `DMA` or `DMA-FQ`. The file decides: requests of this group are translated, and raw peer
 addresses fault as on any translating host.
 
-Reasons, most frequent first: the device is not trusted, because it sits behind an external port
+Reasons: the device is not trusted, because it sits behind an external port
 (Thunderbolt, USB4) or firmware marked the port as external-facing, and the kernel then insists on
 translation whatever the command line says; somebody wrote the type; on Intel the unit has no
 pass-through mode, and the kernel fell back to translation; the word on the command line was
-overruled by a later one; the device appeared before the default was set.
+overruled by a later one.
 
 How it was seen: the groups of GPUs and of declared accelerators, their `type`, the word or the
 banner.
@@ -33,7 +33,7 @@ for the fault in firmware, leads nowhere.
 
 What helps: for a trusted device in a group of its own tenant, the type of that group can be changed
 with the driver unbound (`peerway roads`). For an untrusted device the kernel refuses every type but
-`DMA`; there, a peer map works on the translating group.
+`DMA`; there, only a peer map could serve, and nobody tried one on an external device.
 
 What not to believe: the banner, in both directions. It names the default, not any group's state.
 
@@ -86,10 +86,13 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             finding = finding.seen(device_file(device.address, "removable"), removable);
         }
     }
-    vec![finding.remedy(
+    let external = translating.iter().all(|device| support::is_external(snapshot, device.address));
+    vec![finding.remedy(if external {
+        "the kernel keeps untrusted devices translated: use a slot inside the case"
+    } else {
         "the group's own type counts: change that of a trusted device's group, or use a peer map \
-         (peerway roads)",
-    )]
+         (peerway roads)"
+    })]
 }
 
 #[cfg(test)]
@@ -103,6 +106,7 @@ mod tests {
         let finding = fires(&RULE, &host);
         assert_eq!(finding.subjects, ["group 11", "group 12", A, B]);
         assert_eq!(value(&finding, "removable"), "removable");
+        assert!(finding.remedies[0].contains("a slot inside the case"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::code::TURNS_IN_SWITCH;
 use crate::diagnose::finding::{Finding, Severity, device_file};
 use crate::diagnose::{Context, Rule};
 use crate::observed::Observed;
+use crate::snapshot::kernel::Tristate;
 
 pub(super) const RULE: Rule = Rule {
     code: TURNS_IN_SWITCH,
@@ -31,7 +32,8 @@ What helps: measure it with checked data (`peerway test`). Keep all devices belo
 hand.
 
 What not to believe: IOMMU groups as a proof of isolation here. They are computed once when a device
-appears, and stay as they were if the bits are cleared later.
+appears, and stay as they were if the bits are cleared later. A reset or resume of the port sets the
+bits again, from 7.2 on every driver bind.
 
 Sources: PCI Express Base Specification 6.12; `drivers/pci/p2pdma.c`, `calc_map_type_and_dist`.",
     check,
@@ -44,7 +46,11 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         RULE.code,
         Severity::Info,
         affected.confidence(),
-        format!("{} turn inside a switch: the IOMMU does not see them", affected.counted()),
+        format!(
+            "{} inside a switch: the IOMMU does not see {}",
+            support::counted(affected.pairs.len(), "pair turns", "pairs turn"),
+            if affected.pairs.len() == 1 { "it" } else { "them" }
+        ),
     )
     .about_all(affected.requesters());
     if let Some(pair) = affected.pairs.first() {
@@ -59,7 +65,14 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         }
     }
     finding = support::with_domains(finding, snapshot, &affected.requesters());
-    vec![affected.routes(finding).remedy("prove it with checked data (peerway test)")]
+    finding = affected.routes(finding).remedy("prove it with checked data (peerway test)");
+    if snapshot.iommu_active() == Tristate::Yes {
+        finding = finding.remedy(
+            "an IOMMU is on and these ports do not redirect: the groups look separate and are not; \
+             keep all of it one tenant's",
+        );
+    }
+    vec![finding]
 }
 
 #[cfg(test)]
@@ -74,6 +87,11 @@ mod tests {
         let finding = fires(&RULE, &Host::switch());
         assert_eq!(finding.subjects, BELOW_SWITCH);
         assert_eq!(finding.confidence, Confidence::Possible);
+        assert_eq!(
+            value(&finding, "pair 0000:03:00.0"),
+            "turns: common bridge 0000:01:00.0, inside the switch"
+        );
+        assert!(finding.remedies[1].contains("look separate and are not"));
         assert_eq!(value(&finding, "0000:02:00.0/config"), "0x0000: none set");
         assert_eq!(fires(&RULE, &Host::switch().identity()).confidence, Confidence::Probable);
     }

@@ -10,10 +10,10 @@ pub(super) const RULE: Rule = Rule {
     title: "the group passes addresses through: the device reaches peers, and all host memory",
     page: "\
 The requester's IOMMU group is `identity`: the IOMMU leaves its addresses as they are. Raw addresses
-of peers arrive, so this is the plain way to peer access across the root complex. It is also the
-widest: the same device can read and write all memory of the host, of the kernel, of every virtual
-machine that is not confidential. Whoever controls the device's firmware or its driver has that
-power, and so has a stray address from a fault.
+of peers pass the IOMMU; whether they arrive is the root complex's matter. It is the plain way to
+peer access across it. It is also the widest: the same device can read and write all memory of the
+host, of the kernel, of every virtual machine that is not confidential. Whoever controls the
+device's firmware or its driver has that power, and so has a stray address from a fault.
 
 How it was seen: the group's `type` file reads `identity`. It can come from the boot command line
 (PW0102), from a demand of the IOMMU driver (AMD forces identity on devices with PASID where memory
@@ -21,8 +21,10 @@ is not encrypted), or from an operator who wrote it.
 
 Why it matters: on a host for one tenant it is a choice. On a host where others run guests, their
 isolation then rests on this device behaving well. Confidential guests keep the contents of their
-memory, since it is encrypted against the host; AMD's SNP forbids the arrangement altogether
-(PW0205).
+memory, since it is encrypted against the host; AMD's SNP forbids the arrangement altogether, but
+for EFR2 bit 13 under 7.3 (PW0205). With SME active, untranslated addresses of main memory carry the
+encryption bit: a GPU of 47 bits is bounced through SWIOTLB for every transfer (from source, not
+measured).
 
 What helps: nothing needs to be done for peer access. To narrow it, a peer map gives a translating
 group exactly the peers' memory and nothing else (`peerway roads`).
