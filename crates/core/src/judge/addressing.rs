@@ -169,13 +169,19 @@ fn nvidia(snapshot: &Snapshot) -> Peers {
             code: Some(code::FORKED_DRIVER),
         };
     }
-    match snapshot.nvidia.params.known().and_then(|params| params.get("DmaRemapPeerMmio")) {
-        Some(value) if value == "0" => Peers::Raw {
+    if told_not_to_map(snapshot) {
+        return Peers::Raw {
             why: "NVIDIA's driver is told not to map peer memory (DmaRemapPeerMmio: 0)".to_owned(),
             code: Some(code::REMAP_PARAMETER),
-        },
-        _ => by_kernel(snapshot),
+        };
     }
+    by_kernel(snapshot)
+}
+
+/// Whether `DmaRemapPeerMmio` is 0: the driver then never asks the kernel.
+pub fn told_not_to_map(snapshot: &Snapshot) -> bool {
+    let params = snapshot.nvidia.params.known();
+    params.and_then(|params| params.get("DmaRemapPeerMmio")).is_some_and(|value| value == "0")
 }
 
 /// Whether the kernel is one that the stock driver has map peer memory, if it is not told otherwise.

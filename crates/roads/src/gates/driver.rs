@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use peerway_core::boards;
 use peerway_core::diagnose::rules::p2p_mechanism::{Mechanism, mechanism};
+use peerway_core::judge::addressing;
 use peerway_core::observed::Observed;
-use peerway_core::snapshot::driver::DriverFlavour;
+use peerway_core::snapshot::driver::{DriverFlavour, DriverVersion};
 use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::PciDevice;
 
@@ -54,10 +56,33 @@ pub(crate) fn bound(scene: &Scene<'_>) -> Gate {
     }
 }
 
+/// Whether boards of the goal have NVLink that is not known to be down. A key that forces one type
+/// of access for all pairs would take it away.
+pub(crate) fn linked(scene: &Scene<'_>) -> bool {
+    let has_links = nvidia(scene).any(|device| {
+        let board = device.ids.known().and_then(|ids| boards::lookup(*ids));
+        board.is_some_and(|board| board.nvlink)
+    });
+    let down = match &scene.snapshot().nvlinks {
+        Observed::Known(links) => links.is_empty(),
+        Observed::Absent => true,
+        Observed::Unreadable(_) => false,
+    };
+    has_links && !down
+}
+
+/// Whether BAR1 access is chosen by a key that forces one type for all pairs: branches before 575.
+fn forces_all_pairs(scene: &Scene<'_>) -> bool {
+    let branch = scene.snapshot().nvidia.version.known().and_then(DriverVersion::branch);
+    branch.is_none_or(|branch| branch < crate::operator::parameters::RENUMBERED_AT)
+}
+
 /// What the driver puts on the bus can be mapped: whole memory regions (BAR1), or a declared one.
 pub(crate) fn p2p_mechanism(scene: &Scene<'_>) -> Gate {
     const LIFTS: &str = "driver-policy: BAR1 peer access, chosen by RMPcieP2PType=1 from branch \
                          575 on (RMForceP2PType=2 before) on Hopper and Blackwell boards";
+    const LINKED: &str = "NVLink comes first on these boards: RMPcieP2PType=1 of a branch from 575 on \
+                          leaves it alone, RMForceP2PType=2 before would take it away";
     let snapshot = scene.snapshot();
     let mut read = BTreeSet::new();
     let mut unknown = Vec::new();
@@ -97,6 +122,9 @@ pub(crate) fn p2p_mechanism(scene: &Scene<'_>) -> Gate {
         }
     }
     if !mailbox.is_empty() {
+        if forces_all_pairs(scene) && linked(scene) {
+            return mailbox_gate(scene, &mailbox, LINKED);
+        }
         return mailbox_gate(scene, &mailbox, LIFTS);
     }
     if unknown.is_empty() {
@@ -343,8 +371,8 @@ pub(crate) fn policy_applies(scene: &Scene<'_>) -> Gate {
             device
                 .ids
                 .known()
-                .and_then(|ids| peerway_core::boards::architecture(*ids))
-                .is_some_and(peerway_core::boards::Architecture::has_fsp)
+                .and_then(|ids| boards::architecture(*ids))
+                .is_some_and(boards::Architecture::has_fsp)
         })
         .map(|device| device.address.to_string())
         .collect();
@@ -362,16 +390,32 @@ pub(crate) fn policy_applies(scene: &Scene<'_>) -> Gate {
             ))
         })
         .collect();
-    let refused = super::pairs::driver_offers(scene).passed == crate::gate::Passed::No;
-    if !mailbox.is_empty() {
+    let refused = super::pairs::boards_refused(scene);
+    if addressing::told_not_to_map(snapshot) {
+        Gate::pass(GateCode::PolicyApplies, "DmaRemapPeerMmio is 0")
+    } else if refused {
+        Gate::fail(
+            GateCode::PolicyApplies,
+            "the driver refuses these boards, and no parameter makes a data path",
+            "boards on which the stock driver offers peer access",
+        )
+    } else if !mailbox.is_empty() && forces_all_pairs(scene) && linked(scene) {
+        Gate::fail(
+            GateCode::PolicyApplies,
+            format!(
+                "mailbox is in use on {}; NVLink comes first on these boards, and RMForceP2PType=2, \
+                 this branch's key for BAR1, would take it from every pair",
+                some_of(&mailbox)
+            ),
+            "a driver branch from 575 on, whose RMPcieP2PType leaves NVLink alone",
+        )
+    } else if !mailbox.is_empty() {
         Gate::pass(
             GateCode::PolicyApplies,
             format!("mailbox is in use on {}; BAR1 access can be chosen", some_of(&mailbox)),
         )
     } else if !small.is_empty() {
         Gate::pass(GateCode::PolicyApplies, some_of(&small))
-    } else if refused {
-        Gate::pass(GateCode::PolicyApplies, "the driver refuses these boards; ForceP2P overrides")
     } else {
         Gate::fail(
             GateCode::PolicyApplies,

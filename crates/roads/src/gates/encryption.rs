@@ -179,3 +179,13 @@ pub(crate) fn confidential(scene: &Scene<'_>) -> Gate {
         }
     }
 }
+
+/// What untranslated addresses cost beside SME, where it is not known to be off.
+pub(crate) fn bounced(scene: &Scene<'_>) -> Option<String> {
+    let may_be_on = scene.is_amd() && scene.snapshot().memory_encryption.sme.state != Tristate::No;
+    may_be_on.then(|| {
+        "with SME active, untranslated addresses of main memory carry the encryption bit: a GPU of \
+         47 bits is bounced through SWIOTLB for every transfer (from source, not measured)"
+            .to_owned()
+    })
+}

@@ -147,13 +147,28 @@ fn bars_text(device: &PciDevice) -> String {
     }
 }
 
+/// Whether a board of the goal is one that the stock driver does not offer peer access on, whatever
+/// answer it was told to give.
+pub(crate) fn boards_refused(scene: &Scene<'_>) -> bool {
+    let no_offer = |device: &PciDevice| {
+        let board = device.ids.known().and_then(|ids| boards::lookup(*ids));
+        board.is_some_and(|board| board.offers_p2p == Tristate::No)
+    };
+    let snapshot = scene.snapshot();
+    !addressing::is_fork(snapshot)
+        && scene
+            .devices()
+            .iter()
+            .any(|device| snapshot.accelerator(device.address).is_none() && no_offer(device))
+}
+
 /// The driver offers peer access on these boards.
 pub(crate) fn driver_offers(scene: &Scene<'_>) -> Gate {
     let snapshot = scene.snapshot();
-    if addressing::is_fork(snapshot) || addressing::forced(snapshot) {
+    if addressing::is_fork(snapshot) {
         return Gate::pass(
             GateCode::DriverOffers,
-            "the driver is told to offer peer access on every board (its answers are no evidence)",
+            "a peer-to-peer build offers peer access on every board (its answers are no evidence)",
         );
     }
     let mut none = Vec::new();
@@ -175,12 +190,19 @@ pub(crate) fn driver_offers(scene: &Scene<'_>) -> Gate {
             _ => unknown.push(format!("{} = {ids}", device.address)),
         }
     }
+    if addressing::forced(snapshot) && !(none.is_empty() && unknown.is_empty()) {
+        none.append(&mut unknown);
+        return Gate::unknown(
+            GateCode::DriverOffers,
+            format!("{}: ForceP2P overrides the answer and makes no path", some_of(&none)),
+            "peerway test: whether the hardware has the path is not known",
+        );
+    }
     if !none.is_empty() {
         return Gate::fail(
             GateCode::DriverOffers,
             some_of(&none),
-            "driver-policy: ForceP2P overrides the answer on boards that have the hardware; \
-             nothing that it then reports is evidence",
+            "boards on which the stock driver offers it",
         );
     }
     if !unknown.is_empty() {

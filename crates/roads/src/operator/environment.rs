@@ -27,16 +27,19 @@ pub(crate) fn safe_file() -> String {
 
 /// The environment once peer access is proved: the narrowest level that covers the pairs.
 pub(crate) fn lifted_file(scene: &Scene<'_>, road: RoadId) -> String {
-    let nodes: BTreeSet<Option<u32>> =
-        scene.devices().iter().map(|device| device.numa_node.known().copied()).collect();
-    let one_node = nodes.len() == 1 && !nodes.contains(&None);
     let level = match road {
         // Only pairs below a common switch were opened.
         RoadId::AcsDirect => "PXB",
-        _ if one_node => "PHB",
-        _ => "SYS",
+        _ => level(scene),
     };
     format!("# Written by Peerway: peer access is proved on this boot.\nNCCL_P2P_LEVEL={level}\n")
+}
+
+/// The level that covers all pairs of the goal: within one NUMA node, or across.
+pub(super) fn level(scene: &Scene<'_>) -> &'static str {
+    let nodes: BTreeSet<Option<u32>> =
+        scene.devices().iter().map(|device| device.numa_node.known().copied()).collect();
+    if nodes.len() == 1 && !nodes.contains(&None) { "PHB" } else { "SYS" }
 }
 
 /// The safe settings of today, complete.

@@ -1,6 +1,7 @@
 //! Parameters of NVIDIA's driver that bear on peer access.
 
 use peerway_core::boards;
+use peerway_core::judge::addressing;
 use peerway_core::snapshot::driver::DriverVersion;
 
 use crate::gates;
@@ -8,7 +9,7 @@ use crate::guide::Guide;
 use crate::scene::Scene;
 
 /// First branch with `RMPcieP2PType`; before it `RMForceP2PType` has other numbers.
-const RENUMBERED_AT: u32 = 575;
+pub(crate) const RENUMBERED_AT: u32 = 575;
 
 /// The driver's registry keys that are set for all GPUs: a new line replaces them all.
 pub(super) fn keys(scene: &Scene<'_>) -> Vec<String> {
@@ -16,6 +17,14 @@ pub(super) fn keys(scene: &Scene<'_>) -> Vec<String> {
     let dwords = params.and_then(|params| params.get("RegistryDwords"));
     let all = dwords.into_iter().flat_map(|text| text.trim_matches('"').split(';'));
     all.map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether a key forces the driver's answer: such a line is never written, nor repeated.
+fn enables_force(key: &str) -> bool {
+    let Some((name, value)) = key.split_once('=') else { return false };
+    let name = name.trim().to_ascii_lowercase();
+    let off = ["0", "0x0"].contains(&value.trim());
+    (name == "forcep2p" || name == "rmforcep2p") && !off
 }
 
 /// What would be set here, merged with what is set.
@@ -32,6 +41,13 @@ pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
     });
     let mut lines = Vec::new();
     match branch {
+        Some(branch) if capable && branch < RENUMBERED_AT && gates::driver::linked(scene) => {
+            lines.push(
+                "# RMForceP2PType forces one type for all pairs: with 2, GPUs that have NVLink \
+                 would lose it"
+                    .to_owned(),
+            );
+        }
         Some(branch) if capable => {
             let (name, key) = if branch >= RENUMBERED_AT {
                 ("RMPcieP2PType", "RMPcieP2PType=1")
@@ -51,16 +67,30 @@ pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
                 .to_owned(),
         ),
     }
-    if gates::pairs::driver_offers(scene).passed == crate::gate::Passed::No {
+    if gates::pairs::boards_refused(scene) {
         lines.push(
-            "# ForceP2P=0x11 makes the driver offer reads and writes on boards that it refuses; \
-             what it then reports is no evidence"
+            "# ForceP2P=0x11 would make the driver's tools say yes on these boards and makes no \
+             data path; it is not proposed"
                 .to_owned(),
         );
-        keys.push("ForceP2P=0x11".to_owned());
     }
-    lines.push("# in /etc/modprobe.d/peerway-p2p.conf; other lines with this option go".to_owned());
-    lines.push(format!("options nvidia NVreg_RegistryDwords=\"{}\"", keys.join(";")));
+    keys.retain(|key| !enables_force(key));
+    if addressing::told_not_to_map(scene.snapshot()) {
+        lines.push(
+            "# take NVreg_DmaRemapPeerMmio=0 out, wherever it is set: 1 is the default, and only \
+             with it does the driver ask the kernel to map peer memory"
+                .to_owned(),
+        );
+        lines.push("grep -rn DmaRemapPeerMmio /etc/modprobe.d /proc/cmdline".to_owned());
+    }
+    if keys.is_empty() {
+        lines.push("# no registry key is to be set here".to_owned());
+    } else {
+        lines.push(
+            "# in /etc/modprobe.d/peerway-p2p.conf; other lines with this option go".to_owned(),
+        );
+        lines.push(format!("options nvidia NVreg_RegistryDwords=\"{}\"", keys.join(";")));
+    }
     lines.push(
         "# update-initramfs -u where the initramfs carries the driver; then reload it with nobody \
          on the GPUs, and see the value that took"
@@ -81,12 +111,10 @@ pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
         Guide { title: "parameters of the driver".to_owned(), lines },
         Guide::new(
             "NCCL, once pairs are proved",
-            &[
-                "# the narrowest level that covers the pairs that were measured right: PIX and PXB \
-                 below switches, PHB on one NUMA node, SYS across; LOC is none. There is no NODE",
-                "NCCL_P2P_LEVEL=PHB",
-                "# in a file read by NCCL: no blanks around = or at the end of the line, no quotes",
-            ],
-        ),
+            &["# the narrowest level that covers the pairs that were measured right: PIX and PXB \
+               below switches, PHB on one NUMA node, SYS across; LOC is none. There is no NODE"],
+        )
+        .line(format!("NCCL_P2P_LEVEL={}", super::environment::level(scene)))
+        .line("# in a file read by NCCL: no blanks around = or at the end of the line, no quotes"),
     ]
 }

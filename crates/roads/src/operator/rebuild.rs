@@ -22,7 +22,7 @@ pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
             "# in nv_dma_use_map_resource(): where the device has no table of DMA operations \
              (ops == NULL), the function answers no unless NV_DMA_IS_DIRECT_PRESENT is defined, \
              which no kernel from 5.9 on does. Let that branch return NV_TRUE. Leave the test of \
-             NVreg_DmaRemapPeerMmio before it as it is",
+             NVreg_DmaRemapPeerMmio before it as it is: the parameter has to be 1",
         )
         .line(
             "# right in an identity domain too: dma_map_resource() then gives the bus address \

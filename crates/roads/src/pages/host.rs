@@ -158,7 +158,9 @@ established which pages the mailbox takes, and mapping all of BAR0 would open th
 gate is unknown.
 
 It is judged from driver version, registry keys, board, region size and alignment (512 MiB), and from
-faults in BAR0 where any were seen. Lift: `driver-policy` chooses BAR1 on Hopper and Blackwell boards.",
+faults in BAR0 where any were seen. Lift: `driver-policy` chooses BAR1 on Hopper and Blackwell boards.
+NVLink comes first on boards that have it: before branch 575 the key that chooses would take the links
+away, so there it is no lift.",
         sources: "NVIDIA open kernel modules, kern_bus.c, kern_bus_gh100.c, p2p_caps.c",
     },
     Page {
@@ -219,12 +221,15 @@ each bind and takes the change back if it is another.",
         code: GateCode::PolicyApplies,
         title: "the driver's parameters can change something for the goal",
         text: "\
-Parameters can choose BAR1 instead of mailbox access on boards that have it, make the driver offer peer
-access on boards that it refuses, or let it grow a memory region. None of them makes a translating IOMMU
-pass a raw address.
+Parameters can choose BAR1 instead of mailbox access on boards that have it, let the driver grow a
+memory region, or let it ask the kernel for entries again where `DmaRemapPeerMmio` is 0. `ForceP2P`
+makes the tools say yes on boards that the driver refuses and makes no data path, so it is not proposed.
+None of them makes a translating IOMMU pass a raw address.
 
 `RMForceP2PType` was renumbered at branch 575: 2 meant BAR1 and means NVLink since. From 575 on
-`RMPcieP2PType` chooses (0 mailbox, 1 BAR1, 2 automatic).",
+`RMPcieP2PType` chooses (0 mailbox, 1 BAR1, 2 automatic). Before, `RMForceP2PType` forces one type for
+all pairs: NVLink comes first on boards that have it, and with 2 they would lose it, so the gate fails
+there.",
         sources: "NVIDIA open kernel modules, nvrm_registry.h and p2p_caps.c",
     },
 ];

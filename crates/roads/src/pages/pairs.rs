@@ -46,9 +46,9 @@ nothing in the kernel protects an idle VFIO group from a change of its type: thi
         text: "\
 Read from `/sys/kernel/iommu_groups/N/type`: `DMA` and `DMA-FQ` translate, `identity` does not. A road
 that adds entries to a translating domain, or that ends translation, has nothing to do where there is
-none. Each requester's own group decides about its own requests, so every requester of a broken pair is
-asked. For `vfio-guest` the type does not matter, since VFIO brings a domain of the guest's; there the
-gate asks for an IOMMU that covers each device.
+none. Each requester's own group decides about its own requests, so every requester of a broken or
+undecided pair is asked. For `vfio-guest` the type does not matter, since VFIO brings a domain of the
+guest's; there the gate asks for an IOMMU that covers each device.
 
 Unknown where the file could not be read or the kernel (before 5.11) shows none.",
         sources: "drivers/iommu/iommu.c, iommu_group_show_type",
@@ -79,8 +79,10 @@ GeForce boards the answer is no, whatever the IOMMU does; for most professional 
 is yes. The table of boards here is from vendor statements and field reports, so a board that is not in
 it leaves the gate unknown.
 
-`ForceP2P=0x11` or a peer-to-peer build of the driver overrides the answer. Then the gate passes, and
-everything that the driver's tools say about peer access stops being evidence.",
+`ForceP2P=0x11` or a peer-to-peer build of the driver overrides the answer. On a board that the stock
+driver does not offer peer access on, the key leaves the gate unknown: the answer is overridden, the
+path is not made. With a build it passes. Either way everything that the driver's tools say about peer
+access stops being evidence.",
         sources: "NVIDIA open kernel modules, p2p_caps.c; table of boards in this program",
     },
     Page {

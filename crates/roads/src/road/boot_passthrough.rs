@@ -25,6 +25,15 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         pairs::routing(scene),
         kernel::known_failure(scene, id),
     ];
+    let mut notes = vec![
+        "every device of the host loses its isolation from the host's memory, not only the GPUs; \
+         devices given to guests keep the guest's domain while it runs"
+            .to_owned(),
+        "with it the kernel drops SNP, unless the IOMMU has EFR2 bit 13 and the kernel is 7.3 or \
+         later"
+            .to_owned(),
+    ];
+    notes.extend(encryption::bounced(scene));
     Draft {
         in_force: in_force(scene),
         reboot: true,
@@ -32,14 +41,7 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         reversible: Reversible::Conditional,
         level: EvidenceLevel::HardwareElsewhere,
         interacts: &[RoadId::PeerMap, RoadId::IdentityGroups, RoadId::VfioGuest],
-        notes: vec![
-            "every device of the host loses its isolation from the host's memory, not only the \
-             GPUs; devices given to guests keep the guest's domain while it runs"
-                .to_owned(),
-            "with it the kernel drops SNP, unless the IOMMU has EFR2 bit 13 and the kernel is 7.3 \
-             or later"
-                .to_owned(),
-        ],
+        notes,
         guide: operator::boot::passthrough(),
         ..Draft::new(Actor::Operator, gates)
     }

@@ -44,13 +44,7 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         "the setting is the group's: it is lost at a reboot and when the device is removed"
             .to_owned(),
     ];
-    if scene.is_amd() && scene.snapshot().memory_encryption.sme.state != Tristate::No {
-        notes.push(
-            "with SME, untranslated DMA to memory carries the encryption bit; a GPU that cannot \
-             address it has every transfer bounced through buffers, which is slow"
-                .to_owned(),
-        );
-    }
+    notes.extend(encryption::bounced(scene));
     let hazard = driver::hazard(scene);
     Draft {
         in_force: in_force(scene),

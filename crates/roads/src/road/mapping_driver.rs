@@ -1,6 +1,8 @@
 //! `mapping-driver`: the driver has the kernel map peer memory, by a kernel that the stock driver
 //! asks (5.9 to 6.11) or by the open driver rebuilt so that it always asks.
 
+use peerway_core::judge::addressing;
+
 use super::{Actor, Draft, Reversible, goals_tenant};
 use crate::gate::{Gate, GateCode, Passed};
 use crate::gates::pairs::Addresses;
@@ -36,18 +38,27 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
         tenants::driver_shared(scene),
         kernel::known_failure(scene, id),
     ];
+    let mut notes = vec![
+        "nobody has verified it on hardware: the driver's own code asks the kernel to map, and the \
+         lab has seen that call work"
+            .to_owned(),
+        "the vendor supports no PCIe peer access under a translating IOMMU".to_owned(),
+    ];
+    if addressing::told_not_to_map(scene.snapshot()) {
+        notes.insert(
+            0,
+            "needs DmaRemapPeerMmio: 1, and it is 0 here: see driver-policy, which alone is enough \
+             on kernels 5.9 to 6.11"
+                .to_owned(),
+        );
+    }
     Draft {
         in_force,
         disturbs: goals_tenant(scene),
         reversible: Reversible::Conditional,
         level: EvidenceLevel::Source,
         interacts: &[RoadId::PeerMap, RoadId::DriverPolicy, RoadId::Elsewhere],
-        notes: vec![
-            "nobody has verified it on hardware: the driver's own code asks the kernel to map, and \
-             the lab has seen that call work"
-                .to_owned(),
-            "the vendor supports no PCIe peer access under a translating IOMMU".to_owned(),
-        ],
+        notes,
         guide: operator::rebuild::driver(scene),
         ..Draft::new(Actor::Operator, gates)
     }

@@ -4,6 +4,7 @@
 mod build;
 mod host;
 mod plans;
+mod policy;
 mod properties;
 mod random;
 mod refusals;

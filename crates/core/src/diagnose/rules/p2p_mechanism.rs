@@ -34,8 +34,9 @@ NVIDIA's driver has two ways of PCIe peer access, and never both for one pair:
 The registry keys that choose: up to branch 570 `RMForceP2PType` (1 mailbox, 2 BAR1, 3 NVLink, 4
 C2C). From 575 on `RMPcieP2PType` (0 mailbox, 1 BAR1, 2 automatic), and `RMForceP2PType` was
 **renumbered** (1 PCIe, 2 NVLink, 3 C2C): an old recipe that says 2 for BAR1 asks a new driver for
-NVLink. `RMForceStaticBar1=0` takes the second way away. With automatic choice GB20x boards take
-BAR1 from branch 590 on; Hopper and GB10x need 1.
+NVLink. Up to 570 the key forces one type for all pairs: NVLink comes first on boards that have it,
+and 2 would take it from them. `RMForceStaticBar1=0` takes the second way away. With automatic
+choice GB20x boards take BAR1 from branch 590 on; Hopper and GB10x need 1.
 
 Why it matters: the two put different addresses on the bus. A peer map for BAR1 covers the large
 region; mailbox needs a page of BAR0 as well, which is a 32-bit region below 4 GiB and, under
