@@ -86,7 +86,7 @@ impl Assessment {
             Self::BandwidthMatrix => "a matrix of bandwidths is the evidence",
             Self::P2pOk => "peer access was measured right",
             Self::P2pBlockedPredicted => {
-                "something blocks peer access, though nothing has failed yet"
+                "something blocks peer access; no failed peer request was seen"
             }
             Self::P2pExpected => "nothing seen blocks peer access; it is unmeasured",
             Self::CouldNotLook => "the material does not allow an answer",
@@ -94,7 +94,7 @@ impl Assessment {
             Self::IommuGroups => "a listing of IOMMU groups",
             Self::Cmdline => "words of the kernel command line are the finding",
             Self::TenantConfig => "configuration of virtual machines or containers",
-            Self::NoFinding => "nothing here concerns IOMMU, GPUs or peer access",
+            Self::NoFinding => "no pair of devices to judge, and nothing else found",
         }
     }
 }

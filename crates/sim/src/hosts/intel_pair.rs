@@ -9,8 +9,7 @@
 
 use peerway_core::address::PciAddress;
 
-use super::on_root_ports;
-use crate::build::function::{Function, XEON_ROOT_PORT};
+use crate::build::function::{Function, Port, XEON_ROOT_PORT};
 use crate::build::model::L40S;
 use crate::build::{HostBuilder, Iommu, NvidiaFlavour, cpu, kernels};
 use crate::expect::{ExpectedHost, Verdict};
@@ -38,12 +37,13 @@ fn host(name: &str, domains: [&'static str; 2]) -> (HostBuilder, Vec<PciAddress>
         .command_line("root=/dev/nvme0n1p2 ro intel_iommu=on")
         .nvidia("570.195.03", NvidiaFlavour::Open)
         .firmware_tables();
-    let slot = |host: &mut HostBuilder, bus, domain| {
-        let gpu = Function::of(&L40S).driver("nvidia").domain(domain);
-        on_root_ports(host, XEON_ROOT_PORT, &[bus], &gpu)
+    host.nodes(2);
+    let sockets = [(0x15, 0), (0x97, 1)];
+    let slot = |((bus, node), domain)| {
+        let root = host.root_bus(0, bus, node);
+        let port = host.port(root, Port::root(XEON_ROOT_PORT, 1, bus + 1));
+        host.device(port, Function::of(&L40S).driver("nvidia").domain(domain))
     };
-    let [first, second] = domains;
-    let mut gpus = slot(&mut host, 0x15, first);
-    gpus.extend(slot(&mut host, 0x97, second));
+    let gpus = sockets.into_iter().zip(domains).map(slot).collect();
     (host, gpus)
 }

@@ -20,7 +20,5 @@ pub(super) fn expected() -> Vec<ExpectedHost> {
     let small = Function::of(&RTX_4090_SMALL_BAR).driver("nvidia");
     let full = on_root_ports(&mut host, EPYC_ROOT_PORT, &[0x20], &full);
     let small = on_root_ports(&mut host, EPYC_ROOT_PORT, &[0xa0], &small);
-    vec![
-        ExpectedHost::new("small-bar", host).between(&full, &small, Verdict::Broken, "PW0802"),
-    ]
+    vec![ExpectedHost::new("small-bar", host).between(&full, &small, Verdict::Broken, "PW0802")]
 }

@@ -12,7 +12,7 @@ use peerway_core::address::PciAddress;
 
 use super::on_root_ports;
 use crate::build::function::{EPYC_ROOT_PORT, Function};
-use crate::build::kmsg::WARNING;
+use crate::build::kmsg::{INFO, WARNING};
 use crate::build::model::RTX_PRO_6000;
 use crate::build::{Encryption, HostBuilder, Iommu, NvidiaFlavour, cpu, kernels};
 use crate::expect::{ExpectedHost, Verdict};
@@ -39,7 +39,13 @@ pub(super) fn expected() -> Vec<ExpectedHost> {
         all.push(ExpectedHost::new(name, builder).all(&gpus, Verdict::Broken, "PW0201"));
     }
     let (mut builder, gpus) = host("snp-off-by-pt", kernels::PVE_6_14, "identity", false);
-    builder.command_line("root=/dev/md0 ro iommu=pt kvm_amd.sev=1");
+    builder
+        .iommu(Iommu::AMD_SNP, "identity")
+        .command_line("root=/dev/md0 ro iommu=pt kvm_amd.sev=1");
+    builder
+        .log()
+        .at(0)
+        .line(INFO, "SEV-SNP: RMP table physical range [0x0000005fb7400000 - 0x0000005ff77fffff]");
     builder.log().at(1_500_000).line(
         WARNING,
         "AMD-Vi: SNP: IOMMU disabled or configured in passthrough mode, SNP cannot be supported.",

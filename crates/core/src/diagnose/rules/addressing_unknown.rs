@@ -43,8 +43,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         Severity::Info,
         affected.confidence(),
         format!(
-            "{} depend on how a driver addresses peers, which is not known",
-            affected.counted()
+            "{} on how a driver addresses peers, which is not known",
+            affected.that("depends", "depend")
         ),
     )
     .about_all(&requesters);
@@ -53,11 +53,12 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             finding = finding.observed(device_file(*address, "driver"), &device.driver);
         }
     }
-    vec![
-        affected
-            .reasons(support::with_release(finding, snapshot))
-            .remedy("bind the driver that will be used, or declare how the device addresses peers"),
-    ]
+    let two_makers = affected.pairs.iter().any(|pair| pair.reason.contains("another vendor"));
+    vec![affected.reasons(support::with_release(finding, snapshot)).remedy(if two_makers {
+        "copy through main memory"
+    } else {
+        "bind the driver that will be used, or declare how the device addresses peers"
+    })]
 }
 
 #[cfg(test)]

@@ -29,8 +29,9 @@ it trusts, or a peer clique announced by the monitor; announcing one does not ma
 report of silently wrong copies in such a guest shows.
 
 What helps: run the data-checked test inside the guest. On a host with SME active the entries for
-peer memory carry the encryption bit on every kernel that was read (PW0206), unless the monitor maps
-them through iommufd as shared buffers.
+peer memory carry the encryption bit on every kernel that was read (PW0206), unless kernel (7.0,
+late 6.19) and monitor both map them through iommufd as shared buffers; which QEMU does is not
+known.
 
 What not to believe: that a guest without peer access is a fault. GPUs in confidential-computing
 mode exchange data through bounce buffers by design.
@@ -54,8 +55,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         Severity::Info,
         affected.confidence(),
         support::title(&format!(
-            "{} are decided inside {whose}, not on the host",
-            affected.counted()
+            "{} decided inside {whose}, not on the host",
+            affected.that("is", "are")
         )),
     )
     .about_all(&requesters);

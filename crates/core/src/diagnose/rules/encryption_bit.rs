@@ -51,8 +51,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         Severity::Error,
         affected.confidence(),
         format!(
-            "{} are lost: entries for peer memory carry the encryption bit",
-            affected.counted()
+            "{} lost: entries for peer memory carry the encryption bit",
+            affected.that("is", "are")
         ),
     )
     .about_all(affected.requesters());

@@ -54,6 +54,8 @@ impl Maker {
 pub(super) enum Platform {
     Amd,
     Intel,
+    /// Arm and others.
+    Other,
     Both,
 }
 
@@ -134,7 +136,7 @@ const fn setting(
 
 use Detector as D;
 use Maker::{Asus, Cisco, Dell, Hpe, Lenovo, Supermicro};
-use Platform::{Amd, Both, Intel};
+use Platform::{Amd, Both, Intel, Other};
 
 /// Where no menu entry is known.
 const UNNAMED: &str = "";
@@ -157,7 +159,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("VT-d", Intel, D::Iommu, "Intel VT for Directed I/O (VT-d)", &[]),
     setting(
         "ACS on root ports",
-        Both,
+        Amd,
         D::RootPortAcs,
         "AMD CBS > NBIO Common Options > ACS Enable, with Enable AER Cap",
         &[
@@ -167,6 +169,14 @@ pub(super) const SETTINGS: &[Setting] = &[
             (Cisco, "ACS Control"),
         ],
     ),
+    setting(
+        "ACS on root ports",
+        Intel,
+        D::RootPortAcs,
+        "ACS Control (per slot; some makers word it the other way round: read the bits)",
+        &[],
+    ),
+    setting("ACS on root ports", Other, D::RootPortAcs, UNNAMED, &[]),
     setting(
         "SMEE (memory encryption)",
         Amd,

@@ -97,14 +97,15 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 }
 
 /// Which maker's pages there are; both common ones if the processor is not known.
-fn platform(snapshot: &Snapshot) -> Option<Platform> {
+pub(super) fn platform(snapshot: &Snapshot) -> Option<Platform> {
     match snapshot.cpu.vendor.known().map(String::as_str) {
         Some("AuthenticAMD") => Some(Platform::Amd),
         Some("GenuineIntel") => Some(Platform::Intel),
         Some(_) | None => match snapshot.iommu_vendor() {
             Some(IommuVendor::Amd) => Some(Platform::Amd),
             Some(IommuVendor::Intel) => Some(Platform::Intel),
-            Some(IommuVendor::Arm | IommuVendor::Other) | None => None,
+            Some(IommuVendor::Arm | IommuVendor::Other) => Some(Platform::Other),
+            None => None,
         },
     }
 }

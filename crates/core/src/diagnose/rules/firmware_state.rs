@@ -21,7 +21,9 @@ pub(super) fn read(snapshot: &Snapshot, detector: Detector) -> Vec<(String, Stri
     let one = |source: &str, state: String| vec![(source.to_owned(), state)];
     match detector {
         Detector::Iommu => one("/sys/class/iommu", units(snapshot)),
-        Detector::PreBootProtection => one(IVRS, flag(&snapshot.firmware.ivrs, |it| it.dma_remap)),
+        Detector::PreBootProtection => {
+            one(IVRS, unverified(flag(&snapshot.firmware.ivrs, |it| it.dma_remap)))
+        }
         Detector::RootPortAcs => one("root ports (configuration space)", root_ports(snapshot)),
         Detector::MemoryEncryption => one(FLAGS, memory_encryption(snapshot)),
         Detector::TransparentEncryption => one(
@@ -29,7 +31,9 @@ pub(super) fn read(snapshot: &Snapshot, detector: Detector) -> Vec<(String, Stri
             logged(snapshot, &["psp: TSME enabled", "Both TSME and SME are active"])
                 .unwrap_or_else(|| "not reported, which does not mean off".to_owned()),
         ),
-        Detector::IommuSnp => one(FEATURES, all_units(snapshot, IommuUnit::snp_capable)),
+        Detector::IommuSnp => {
+            one(FEATURES, unverified(all_units(snapshot, IommuUnit::snp_capable)))
+        }
         Detector::SnpPageModeZero => {
             one(FEATURES, all_units(snapshot, IommuUnit::snp_page_mode_zero))
         }
@@ -56,7 +60,7 @@ pub(super) fn read(snapshot: &Snapshot, detector: Detector) -> Vec<(String, Stri
         Detector::DmaOptIn => one(DMAR, flag(&snapshot.firmware.dmar, |it| it.dma_control_opt_in)),
         Detector::PassThrough => one(
             "/sys/class/iommu/*/intel-iommu/ecap",
-            all_units(snapshot, IommuUnit::hardware_pass_through),
+            unverified(all_units(snapshot, IommuUnit::hardware_pass_through)),
         ),
         Detector::NamedOnly => Vec::new(),
     }
@@ -64,6 +68,11 @@ pub(super) fn read(snapshot: &Snapshot, detector: Detector) -> Vec<(String, Stri
 
 fn on_off(on: bool) -> String {
     if on { "on".to_owned() } else { "off".to_owned() }
+}
+
+/// The state of an entry whose link to what was read is not verified.
+fn unverified(state: String) -> String {
+    if state == "off" { "off, or the hardware has none".to_owned() } else { state }
 }
 
 fn units(snapshot: &Snapshot) -> String {
@@ -241,7 +250,7 @@ mod tests {
     fn states_as_read() {
         let host = Host::amd();
         check(&host, Detector::Iommu, "on (ivhd0)");
-        check(&host, Detector::IommuSnp, "off");
+        check(&host, Detector::IommuSnp, "off, or the hardware has none");
         check(&host, Detector::MemoryEncryption, "on (flags sme)");
         check(&host, Detector::RootPortAcs, "capability present in 2");
         check(&host, Detector::Above4g, "on (regions above 4 GiB)");

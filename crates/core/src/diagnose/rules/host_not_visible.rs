@@ -41,7 +41,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         RULE.code,
         Severity::Info,
         Confidence::Certain,
-        format!("this system is a guest: {} are decided by its host", affected.counted()),
+        format!("this system is a guest: {} decided by its host", affected.that("is", "are")),
     )
     .about("host")
     .seen("/proc/cpuinfo (flags)", "hypervisor");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::fault_support as log;
 use super::support;
 use crate::address::PciAddress;
 use crate::code::IDENTITY_UNDER_SNP;
@@ -11,6 +12,7 @@ use crate::judge::Confidence;
 use crate::judge::domain::mode_zero_allowed;
 use crate::observed::Observed;
 use crate::snapshot::Snapshot;
+use crate::snapshot::faults::Faulting;
 use crate::snapshot::iommu::{DomainType, IommuVendor};
 use crate::snapshot::kernel::Tristate;
 
@@ -54,8 +56,13 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if devices.is_empty() {
         return Vec::new();
     }
-    let confidence = support::own(context, RULE.code)
-        .map_or(Confidence::Probable, |affected| affected.confidence());
+    let refused = refused_entries(snapshot, &devices);
+    let confidence = if refused.is_empty() {
+        support::own(context, RULE.code)
+            .map_or(Confidence::Probable, |affected| affected.confidence())
+    } else {
+        Confidence::Certain
+    };
     let finding = Finding::new(
         RULE.code,
         Severity::Error,
@@ -67,6 +74,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     )
     .about_all(&devices);
     let mut finding = support::with_domains(finding, snapshot, &devices);
+    if let (Some(one), Some(facts)) = (refused.first(), snapshot.faults.known()) {
+        finding = finding.seen(log::line_source(facts, one.first.line), support::cut(&one.text));
+    }
     finding = support::with_established(finding, &snapshot.memory_encryption.snp.evidence);
     finding = support::with_release(finding, snapshot);
     vec![
@@ -79,6 +89,20 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             )
             .remedy("the roads that keep translation on are a peer map and a mapping driver"),
     ]
+}
+
+/// What the log says of these devices' table entries: then it was seen and is no prediction.
+fn refused_entries<'s>(
+    snapshot: &'s Snapshot,
+    devices: &BTreeSet<PciAddress>,
+) -> Vec<&'s Faulting> {
+    let Some(facts) = snapshot.faults.known() else { return Vec::new() };
+    facts
+        .requesters
+        .iter()
+        .filter(|one| one.kind == "illegal_dev_table_entry")
+        .filter(|one| one.address.is_some_and(|address| devices.contains(&address)))
+        .collect()
 }
 
 /// Accelerators of the host that are untranslated although SNP forbids it.
@@ -116,6 +140,23 @@ mod tests {
             snapshot.devices.retain(|device| device.address.to_string() != B);
         });
         assert_eq!(fires(&RULE, &single).subjects, [A]);
+    }
+
+    #[test]
+    fn what_the_log_shows_is_certain() {
+        use crate::diagnose::rules::fault_testing::{faulting, logged};
+        use crate::snapshot::faults::FaultClass;
+        let seen = Faulting {
+            kind: "illegal_dev_table_entry".to_owned(),
+            text: "AMD-Vi: Event logged [ILLEGAL_DEV_TABLE_ENTRY …]".to_owned(),
+            ..faulting(FaultClass::OtherDevice, 4)
+        };
+        let host = logged(vec![seen], vec![]).identity().snp(Tristate::Yes);
+        let finding = fires(&RULE, &host);
+        assert_eq!(finding.confidence, Confidence::Certain);
+        assert!(value(&finding, "/dev/kmsg, line 3").contains("ILLEGAL_DEV_TABLE_ENTRY"));
+        let quiet = Host::amd().identity().snp(Tristate::Yes);
+        assert_eq!(fires(&RULE, &quiet).confidence, Confidence::Probable);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! PW0407: root ports without access control although an IOMMU is on.
 
 use super::firmware_menu::{Detector, Maker, SETTINGS};
+use super::firmware_settings::platform;
 use super::firmware_state::root_ports_above;
 use super::support;
 use crate::code::NO_ACS_ON_ROOT_PORTS;
@@ -70,10 +71,13 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         );
     }
     let maker = Maker::detect(&snapshot.firmware);
+    let platform = platform(snapshot);
     let place = SETTINGS
         .iter()
-        .find(|setting| setting.detector == Detector::RootPortAcs)
-        .map_or_else(String::new, |setting| setting.place(maker));
+        .find(|setting| {
+            setting.detector == Detector::RootPortAcs && Some(setting.platform) == platform
+        })
+        .map_or_else(|| "no menu entry is known".to_owned(), |setting| setting.place(maker));
     vec![finding.remedy(format!(
         "where groups are too large, {place}; it changes the groups of \
          every tenant, needs a reboot, and is no cure for peer access"
@@ -94,6 +98,9 @@ mod tests {
         let finding = fires(&RULE, &without());
         assert_eq!(finding.subjects, [PORT]);
         assert!(finding.remedies[0].contains("no cure for peer access"));
+        assert!(finding.remedies[0].contains("AMD CBS"));
+        let intel = Host::intel().config(PORT, |config| config.acs = Observed::Absent);
+        assert!(fires(&RULE, &intel).remedies[0].contains("ACS Control (per slot"));
     }
 
     #[test]

@@ -41,7 +41,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         RULE.code,
         Severity::Info,
         affected.confidence(),
-        format!("{} go over NVLink: PCIe and the IOMMU have no part in them", affected.counted()),
+        format!(
+            "{} over NVLink: PCIe and the IOMMU have no part in it",
+            affected.that("goes", "go")
+        ),
     )
     .about_all(affected.requesters());
     let links = context.snapshot.nvlinks.known().map(Vec::as_slice).unwrap_or_default();

@@ -35,7 +35,7 @@ Sources: `kmod/peerway_map.c`, `map_show`.",
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let Some(affected) = support::own(context, RULE.code) else { return Vec::new() };
     let snapshot = context.snapshot;
-    let title = format!("{} rest on a peer map", affected.counted());
+    let title = format!("{} on a peer map", affected.that("rests", "rest"));
     let mut finding = Finding::new(RULE.code, Severity::Info, affected.confidence(), title)
         .about_all(affected.requesters());
     finding = match &snapshot.peer_map {

@@ -29,7 +29,7 @@ Sources: `kmod/peerway_map.c`, `state_of`.",
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let Some(affected) = support::own(context, RULE.code) else { return Vec::new() };
     let snapshot = context.snapshot;
-    let title = format!("{} rest on a peer map that is spoiled", affected.counted());
+    let title = format!("{} on a peer map that is spoiled", affected.that("rests", "rest"));
     let mut finding = Finding::new(RULE.code, Severity::Error, affected.confidence(), title)
         .about_all(affected.requesters());
     let entries = match &snapshot.peer_map {

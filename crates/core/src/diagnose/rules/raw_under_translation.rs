@@ -71,6 +71,18 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     } else if snapshot.memory_encryption.snp.state == Tristate::No {
         finding = finding.remedy("identity domains for exactly these groups (peerway roads)");
     }
+    // One direction of a pair may pass: no program is served by that.
+    let one_way = affected.pairs.iter().any(|pair| {
+        context.pairs.iter().any(|other| {
+            (other.from, other.to) == (pair.to, pair.from)
+                && matches!(other.verdict, Verdict::Works | Verdict::Impaired)
+        })
+    });
+    if one_way {
+        finding = finding.remedy(
+            "programs use both directions: every GPU's own group has to let its requests pass",
+        );
+    }
     let carries_bit = snapshot.iommu_vendor() == Some(IommuVendor::Amd)
         && snapshot.memory_encryption.sme.state != Tristate::No
         && kernel_has_fix(snapshot) != Tristate::Yes;
@@ -103,6 +115,17 @@ mod tests {
             let finding = fires(&RULE, &Host::amd().snp(state));
             assert!(!finding.remedies.iter().any(|text| text.contains("identity domains")));
         }
+    }
+
+    #[test]
+    fn one_direction_is_not_enough() {
+        let mixed = Host::amd().edit(|snapshot| {
+            snapshot.groups[0].domain =
+                crate::observed::Observed::Known(crate::snapshot::iommu::DomainType::Identity);
+        });
+        assert!(fires(&RULE, &mixed).remedies.iter().any(|text| text.contains("both directions")));
+        let both = fires(&RULE, &Host::amd());
+        assert!(!both.remedies.iter().any(|text| text.contains("both directions")));
     }
 
     #[test]

@@ -22,8 +22,8 @@ wrong: the address leads nowhere.
 By kernel: up to 6.18, and 6.19 before its late-February releases, the bit is in every entry. From
 7.0 on it is left out where the caller says that it maps MMIO, which the DMA API and a peer map do.
 **VFIO does not say so** in any kernel that was read, 7.3.4 included, so that two GPUs in one guest
-on such a host lose what they send each other, whatever the kernel (unless the monitor maps through
-iommufd shared buffers).
+on such a host lose what they send each other, whatever the kernel (unless kernel, 7.0 or late 6.19,
+and monitor both map through iommufd as shared buffers; which QEMU does is not known).
 
 How it was seen: the processor's flag, the command line and the boot log, each in the evidence.
 Where these do not settle it the state is unknown, and a pair whose verdict hangs on it is unknown

@@ -44,8 +44,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         Severity::Error,
         affected.confidence(),
         format!(
-            "{} fault although the groups are identity: memory only is mapped",
-            affected.counted()
+            "{} although the groups are identity: memory only is mapped",
+            affected.that("faults", "fault")
         ),
     )
     .about_all(&requesters);

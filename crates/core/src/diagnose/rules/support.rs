@@ -51,6 +51,12 @@ impl Affected<'_> {
         counted(self.pairs.len(), "pair", "pairs")
     }
 
+    /// `1 pair goes`, `12 pairs go`.
+    pub(super) fn that(&self, one: &str, many: &str) -> String {
+        let verb = if self.pairs.len() == 1 { one } else { many };
+        format!("{} {verb}", self.counted())
+    }
+
     /// Who issues the requests.
     pub(super) fn requesters(&self) -> BTreeSet<PciAddress> {
         self.pairs.iter().map(|pair| pair.from).collect()

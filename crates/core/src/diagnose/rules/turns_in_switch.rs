@@ -46,11 +46,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         RULE.code,
         Severity::Info,
         affected.confidence(),
-        format!(
-            "{} inside a switch: the IOMMU does not see {}",
-            support::counted(affected.pairs.len(), "pair turns", "pairs turn"),
-            if affected.pairs.len() == 1 { "it" } else { "them" }
-        ),
+        format!("{} inside a switch: the IOMMU does not see it", affected.that("turns", "turn")),
     )
     .about_all(affected.requesters());
     if let Some(pair) = affected.pairs.first() {
