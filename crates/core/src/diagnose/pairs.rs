@@ -56,7 +56,9 @@ pub fn judge_all(snapshot: &Snapshot, scope: &PairScope) -> Vec<Pair> {
         push_pairs(snapshot, from, reachable, &mut pairs);
     }
     if let Some(measured) = snapshot.measured.known() {
-        pairs.iter_mut().for_each(|pair| measured.correct(pair));
+        for pair in &mut pairs {
+            measured.correct(pair);
+        }
     }
     pairs.sort_by_key(|pair| (pair.from, pair.to));
     pairs

@@ -27,11 +27,8 @@ fn enables_force(key: &str) -> bool {
     (name == "forcep2p" || name == "rmforcep2p") && !off
 }
 
-/// What would be set here, merged with what is set.
-pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
-    let nvidia = &scene.snapshot().nvidia;
-    let branch = nvidia.version.known().and_then(DriverVersion::branch);
-    let mut keys = keys(scene);
+/// The way of peer access that can be chosen: says so in a line, and sets the key.
+fn way(scene: &Scene<'_>, branch: Option<u32>, keys: &mut Vec<String>) -> String {
     let capable = gates::driver::nvidia(scene).all(|device| {
         device
             .ids
@@ -39,34 +36,37 @@ pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
             .and_then(|ids| boards::architecture(*ids))
             .is_some_and(boards::Architecture::has_fsp)
     });
-    let mut lines = Vec::new();
-    match branch {
-        Some(branch) if capable && branch < RENUMBERED_AT && gates::driver::linked(scene) => {
-            lines.push(
-                "# RMForceP2PType forces one type for all pairs: with 2, GPUs that have NVLink \
-                 would lose it"
-                    .to_owned(),
-            );
-        }
-        Some(branch) if capable => {
-            let (name, key) = if branch >= RENUMBERED_AT {
-                ("RMPcieP2PType", "RMPcieP2PType=1")
-            } else {
-                ("RMForceP2PType", "RMForceP2PType=2")
-            };
-            lines.push(format!("# BAR1 peer access, by the key of branch {branch}: {key}"));
-            keys.retain(|one| !one.to_ascii_lowercase().starts_with(&name.to_ascii_lowercase()));
-            keys.push(key.to_owned());
-        }
-        Some(branch) => lines.push(format!(
+    let Some(branch) = branch else {
+        return "# the driver's version decides which key is right: RMPcieP2PType=1 from branch 575 \
+                on, RMForceP2PType=2 before (the latter means NVLink to newer drivers)"
+            .to_owned();
+    };
+    if !capable {
+        return format!(
             "# branch {branch} offers BAR1 peer access on Hopper and Blackwell boards only"
-        )),
-        None => lines.push(
-            "# the driver's version decides which key is right: RMPcieP2PType=1 from branch 575 \
-             on, RMForceP2PType=2 before (the latter means NVLink to newer drivers)"
-                .to_owned(),
-        ),
+        );
     }
+    let (name, key) = if branch >= RENUMBERED_AT {
+        ("rmpciep2ptype", "RMPcieP2PType=1")
+    } else {
+        ("rmforcep2ptype", "RMForceP2PType=2")
+    };
+    keys.retain(|one| !one.to_ascii_lowercase().starts_with(name));
+    if branch < RENUMBERED_AT && gates::driver::linked(scene) {
+        return "# RMForceP2PType forces one type for all pairs: with 2, GPUs that have NVLink \
+                would lose it"
+            .to_owned();
+    }
+    keys.push(key.to_owned());
+    format!("# BAR1 peer access, by the key of branch {branch}: {key}")
+}
+
+/// What would be set here, merged with what is set.
+pub(crate) fn driver(scene: &Scene<'_>) -> Vec<Guide> {
+    let nvidia = &scene.snapshot().nvidia;
+    let branch = nvidia.version.known().and_then(DriverVersion::branch);
+    let mut keys = keys(scene);
+    let mut lines = vec![way(scene, branch, &mut keys)];
     if gates::pairs::boards_refused(scene) {
         lines.push(
             "# ForceP2P=0x11 would make the driver's tools say yes on these boards and makes no \

@@ -47,8 +47,10 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
     let direct =
         scene.pairs().iter().filter(|pair| pair.route.redirect() == Redirect::NoCommonBridge);
     let direct = direct.count();
-    if direct > 0 {
-        notes.push(format!("{direct} pairs have no common bridge: they stay as they are"));
+    match direct {
+        0 => {}
+        1 => notes.push("1 pair has no common bridge: it stays as it is".to_owned()),
+        _ => notes.push(format!("{direct} pairs have no common bridge: they stay as they are")),
     }
     Draft {
         in_force: in_force(scene),

@@ -37,10 +37,13 @@ pub(super) fn read(snapshot: &Snapshot, detector: Detector) -> Vec<(String, Stri
         Detector::SnpPageModeZero => {
             one(FEATURES, all_units(snapshot, IommuUnit::snp_page_mode_zero))
         }
-        Detector::ReverseMap => one(
-            LOG,
-            logged(snapshot, &["RMP"]).unwrap_or_else(|| "no line about it seen".to_owned()),
-        ),
+        Detector::ReverseMap => {
+            let line =
+                logged(snapshot, &["RMP"]).unwrap_or_else(|| "no line about it seen".to_owned());
+            let mut all = one(LOG, line);
+            all.extend(covered(snapshot).map(|state| ("RMP lines and regions".to_owned(), state)));
+            all
+        }
         Detector::AsidLimit => one(
             LOG,
             logged(snapshot, &["SEV-SNP enabled (ASIDs"])
@@ -68,6 +71,55 @@ pub(super) fn read(snapshot: &Snapshot, detector: Detector) -> Vec<(String, Stri
 
 fn on_off(on: bool) -> String {
     if on { "on".to_owned() } else { "off".to_owned() }
+}
+
+/// Memory that the RMP lines of the log say is covered: one table that starts at address 0, or
+/// segments that each name their range (`arch/x86/virt/svm/sev.c`).
+fn coverage(snapshot: &Snapshot) -> Vec<(u64, u64)> {
+    const BOOKKEEPING: u64 = 16 << 10;
+    const ENTRY: u64 = 16;
+    let whole = support::log_lines(snapshot, &[": RMP table physical range ["]);
+    let whole = whole.into_iter().filter_map(range).filter_map(|(base, last)| {
+        let entries = last.checked_add(1)?.checked_sub(base)?.checked_sub(BOOKKEEPING)? / ENTRY;
+        Some((0, entries.checked_mul(4096)?.checked_sub(1)?))
+    });
+    let segments = support::log_lines(snapshot, &[" covering ["]);
+    let segments = segments.into_iter().filter(|line| line.contains("RMP segment"));
+    let segments = segments.filter_map(|line| range(line.split(" covering ").nth(1)?));
+    whole.chain(segments).collect()
+}
+
+/// The first `[0xA - 0xB]` of a line.
+fn range(line: &str) -> Option<(u64, u64)> {
+    let (_, rest) = line.split_once('[')?;
+    let (first, last) = rest.split_once(']')?.0.split_once(" - ")?;
+    let number = |text: &str| u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok();
+    Some((number(first)?, number(last)?))
+}
+
+/// The covered ranges against the regions of accelerators.
+fn covered(snapshot: &Snapshot) -> Option<String> {
+    let ranges = coverage(snapshot);
+    let end = ranges.iter().map(|(_, last)| *last).max()?;
+    let regions: Vec<(u64, u64)> = snapshot
+        .accelerated()
+        .into_iter()
+        .filter_map(|device| snapshot.peer_memory(device))
+        .filter(|(_, bar)| bar.assigned)
+        .map(|(_, bar)| (bar.start.0, bar.end()))
+        .collect();
+    let inside = regions
+        .iter()
+        .filter(|(start, after)| ranges.iter().any(|(first, last)| first < after && start <= last))
+        .count();
+    Some(if inside == 0 {
+        format!("ends at {end:#x}, by these lines; no region of an accelerator lies in it")
+    } else {
+        format!(
+            "{inside} of {} accelerator regions lie in it: what is known of peer maps does not hold",
+            regions.len()
+        )
+    })
 }
 
 /// The state of an entry whose link to what was read is not verified.
@@ -262,6 +314,22 @@ mod tests {
         );
         let bare = host.config(PORT, |config| config.acs = Observed::Absent);
         check(&bare, Detector::RootPortAcs, "capability present in 1, absent in 1");
+    }
+
+    #[test]
+    fn what_the_reverse_map_covers() {
+        let state = |line: &str| {
+            let host = Host::amd().logged(line);
+            read(&host.snapshot, Detector::ReverseMap).pop().map(|(_, state)| state).unwrap()
+        };
+        // 1 GiB of entries and the bookkeeping: 256 GiB of memory from address 0.
+        assert_eq!(
+            state("SEV-SNP: RMP table physical range [0x0000000100000000 - 0x0000000140003fff]"),
+            "ends at 0x3fffffffff, by these lines; no region of an accelerator lies in it"
+        );
+        let segment = "SEV-SNP: RMP segment 8 physical address [0x100000000 - 0x10fffffff] covering \
+                       [0x20000000000 - 0x21fffffffff]";
+        assert!(state(segment).starts_with("1 of 2 accelerator regions lie in it"));
     }
 
     #[test]

@@ -46,8 +46,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         Severity::Warning,
         affected.confidence(),
         format!(
-            "{} turn in a root complex of which nobody knows that it forwards",
-            affected.counted()
+            "{} in a root complex of which nobody knows that it forwards",
+            affected.that("turns", "turn")
         ),
     )
     .about_all(affected.requesters())

@@ -21,8 +21,8 @@ be read, does not begin with a version number, or lies outside that range.
 How it was seen: `/proc/sys/kernel/osrelease`.
 
 Why it matters: outside the range the rules say what the nearest known kernel does. Distributions
-also move changes between releases; where a direct probe exists (the symbol `iommu_dma_ops`, EFR2
-bit 13) it is used before the version.
+also move changes between releases; where a direct probe exists (the symbol `iommu_dma_ops`, not
+tried on every distribution; EFR2 bit 13) it is used before the version.
 
 What helps: nothing needs to be done. Verdicts that rest on the version have a lower standing here
 than elsewhere; a data-checked test (`peerway test`) has the same standing on every kernel. Changes

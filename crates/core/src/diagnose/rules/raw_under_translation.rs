@@ -118,6 +118,16 @@ mod tests {
     }
 
     #[test]
+    fn other_processors_are_less_sure() {
+        let arm = Host::amd().edit(|snapshot| {
+            snapshot.cpu.vendor = crate::observed::Observed::Known("ARM".to_owned());
+        });
+        let pairs = crate::diagnose::pairs::judge_all(&arm.snapshot, &arm.scope);
+        assert_eq!(pairs[0].confidence, crate::judge::Confidence::Possible);
+        assert!(pairs[0].reason.ends_with("(read for x86)"), "{}", pairs[0].reason);
+    }
+
+    #[test]
     fn one_direction_is_not_enough() {
         let mixed = Host::amd().edit(|snapshot| {
             snapshot.groups[0].domain =

@@ -7,7 +7,7 @@ use crate::diagnose::{Context, Rule};
 
 pub(super) const RULE: Rule = Rule {
     code: UNTRANSLATED,
-    title: "the group passes addresses through: the device reaches peers, and all host memory",
+    title: "the group passes addresses through: peers can be reached, and all host memory",
     page: "\
 The requester's IOMMU group is `identity`: the IOMMU leaves its addresses as they are. Raw addresses
 of peers pass the IOMMU; whether they arrive is the root complex's matter. It is the plain way to
@@ -77,7 +77,12 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::VendorDevice;
     use crate::diagnose::rules::testing::{A, B, Host, fires, silent, value};
+    use crate::judge::Confidence;
+    use crate::judge::Verdict;
+    use crate::observed::Observed;
+    use crate::snapshot::kernel::Tristate;
 
     #[test]
     fn identity_groups() {
@@ -92,6 +97,31 @@ mod tests {
         let finding = fires(&RULE, &host);
         assert_eq!(finding.severity, Severity::Warning);
         assert!(finding.title.contains("vm:132 (sandbox)"));
+    }
+
+    #[track_caller]
+    fn check_first(host: &Host, confidence: Confidence, why: &str) {
+        let pairs = crate::diagnose::pairs::judge_all(&host.snapshot, &host.scope);
+        let pair = &pairs[0];
+        assert_eq!((pair.verdict, pair.confidence), (Verdict::Works, confidence), "{pair:#?}");
+        assert!(pair.reason.contains(why), "{}", pair.reason);
+    }
+
+    #[test]
+    fn what_nobody_measured_is_possible_at_most() {
+        let identity = Host::amd().identity();
+        check_first(&identity, Confidence::Probable, "the raw address passes");
+        let beside_snp = identity.clone().snp(Tristate::Yes).kernel("7.3.4").edit(|snapshot| {
+            if let Observed::Known(units) = &mut snapshot.iommu.units {
+                units.iter_mut().for_each(|unit| unit.amd_efr2 = Observed::Known(1 << 13));
+            }
+        });
+        check_first(&beside_snp, Confidence::Possible, "was measured by nobody");
+        let radeon = identity.gpus(|gpu| {
+            gpu.ids = Observed::Known(VendorDevice { vendor: 0x1002, device: 0x740f });
+            gpu.driver = Observed::Known("amdgpu".to_owned());
+        });
+        check_first(&radeon, Confidence::Possible, "CONFIG_PCI_P2PDMA");
     }
 
     #[test]
