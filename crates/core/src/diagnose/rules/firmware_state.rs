@@ -85,15 +85,15 @@ fn coverage(snapshot: &Snapshot) -> Vec<(u64, u64)> {
     });
     let segments = support::log_lines(snapshot, &[" covering ["]);
     let segments = segments.into_iter().filter(|line| line.contains("RMP segment"));
-    let segments = segments.filter_map(|line| range(line.split(" covering ").nth(1)?));
+    let segments = segments.filter_map(|line| range(line.split(" covering").nth(1)?));
     whole.chain(segments).collect()
 }
 
-/// The first `[0xA - 0xB]` of a line.
+/// The `[0xA - 0xB]` after the word that names it; a time stamp may stand in front.
 fn range(line: &str) -> Option<(u64, u64)> {
-    let (_, rest) = line.split_once('[')?;
-    let (first, last) = rest.split_once(']')?.0.split_once(" - ")?;
-    let number = |text: &str| u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok();
+    let (_, rest) = line.split_once(" [0x")?;
+    let (first, last) = rest.split_once(']')?.0.split_once(" - 0x")?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
     Some((number(first)?, number(last)?))
 }
 

@@ -86,7 +86,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let carries_bit = snapshot.iommu_vendor() == Some(IommuVendor::Amd)
         && snapshot.memory_encryption.sme.state != Tristate::No
         && kernel_has_fix(snapshot) != Tristate::Yes;
-    vec![finding.remedy(if carries_bit {
+    let external = requesters.iter().all(|address| support::is_external(snapshot, *address));
+    vec![finding.remedy(if external {
+        "a peer map keeps translation on; nobody tried one on an external device (peerway roads)"
+    } else if carries_bit {
         "a peer map or a mapping driver keeps translation on; both are closed while SME is active \
          on this kernel (PW0402)"
     } else {

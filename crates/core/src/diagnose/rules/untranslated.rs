@@ -53,7 +53,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         ),
         None => (
             Severity::Info,
-            format!("{devices} the IOMMU untranslated: peers are reached, and all memory"),
+            format!("{devices} the IOMMU untranslated: peers can be reached, and all memory"),
         ),
     };
     let finding = Finding::new(RULE.code, severity, affected.confidence(), support::title(&title))
