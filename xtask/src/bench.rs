@@ -3,10 +3,13 @@
 //! Nothing here is a test: a figure is printed with the machine that it was measured on, and
 //! written to `docs/benchmarks`.
 
+pub mod engines;
 pub mod faults;
+pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod profile;
+pub mod python;
 pub mod scan;
 pub mod status;
 
@@ -22,7 +25,11 @@ usage: cargo xtask bench WHAT
   scan   scan of hosts of 100, 1,000 and 10,000 PCI functions beside lspci -vv on the same trees,
          and status on the reference host; writes docs/benchmarks/scan.md
   faults faults on kernel logs of 1 GB, half faults and none, beside rg -c of the bare keyword;
-         writes docs/benchmarks/faults.md";
+         writes docs/benchmarks/faults.md
+  load   worth bench on a server without a model, beside the clients common in Python; writes
+         docs/benchmarks/load.md
+  engines  worth bench on real servers with a small model of random weights; writes
+         docs/benchmarks/engines.md";
 
 /// Runs one benchmark.
 ///
@@ -32,6 +39,8 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     match arguments.next().as_deref() {
         Some("scan") => write("scan", &[scan::report()?, status::report()?].concat()),
         Some("faults") => write("faults", &faults::report()?),
+        Some("load") => write("load", &load::report()?),
+        Some("engines") => write("engines", &engines::report()?),
         Some("help" | "--help" | "-h") | None => {
             println!("{HELP}");
             Ok(())

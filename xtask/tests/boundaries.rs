@@ -89,6 +89,15 @@ fn pure_crates_reach_nothing_outside() {
     }
 }
 
+#[test]
+fn only_the_load_generator_is_asynchronous() {
+    for (name, reached) in closures() {
+        let may = name == BINARY || name.starts_with("peerway-load");
+        assert!(may || !reached.contains("tokio"), "{name} reaches tokio");
+        assert!(may || !reached.contains("peerway-load"), "{name} reaches the load generator");
+    }
+}
+
 /// Every tracked source file below the root, with its text.
 fn sources(extensions: &[&str]) -> Vec<(String, String)> {
     let output = Command::new("git")

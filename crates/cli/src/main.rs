@@ -50,6 +50,9 @@ fn main() -> ExitCode {
         Some(Command::Read(ReadCommand::Schema { name: Some(name) })) if name == "test" => {
             return test::schema().into();
         }
+        Some(Command::Read(ReadCommand::Schema { name: Some(name) })) if name == "worth-bench" => {
+            return worth::schema().into();
+        }
         Some(Command::Read(command @ ReadCommand::Schema { name: None })) => {
             let exit = peerway_cli_read::run(&cli.global, command, Cli::command());
             return test::name_document(exit).into();

@@ -1,5 +1,7 @@
 //! `worth`: what peer access is worth. The parts that only read live with the reading commands.
 
+mod bench;
+
 use clap::{Args, Subcommand};
 use peerway_cli_read::commands::worth::{self, WorthCommand};
 use peerway_cli_read::{Exit, Global};
@@ -15,11 +17,19 @@ pub(crate) struct WorthArgs {
 enum Worth {
     #[command(flatten)]
     Read(WorthCommand),
+    /// Drive an inference server over a sweep of loads, and say what it and this client did
+    Bench(Box<bench::BenchArgs>),
 }
 
 /// Runs one of its commands.
 pub(crate) fn run(global: &Global, arguments: &WorthArgs) -> Exit {
     match &arguments.command {
         Worth::Read(command) => worth::run(global, command),
+        Worth::Bench(arguments) => bench::run(global, arguments),
     }
+}
+
+/// The JSON Schema of `worth-bench`, which the reading commands do not know.
+pub(crate) fn schema() -> Exit {
+    bench::schema()
 }
