@@ -31,7 +31,8 @@ fn check(script: &str, codes: &[i32]) -> Value {
     assert_eq!(said, "", "nobody watches: no progress");
     assert!(codes.contains(&output.status.code().unwrap()), "{:?}", output.status);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let schema = Command::new(env!("CARGO_BIN_EXE_peerway")).args(["schema", "worth-bench"]).output();
+    let schema =
+        Command::new(env!("CARGO_BIN_EXE_peerway")).args(["schema", "worth-bench"]).output();
     let schema: Value = serde_json::from_slice(&schema.unwrap().stdout).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let errors: Vec<String> = validator.iter_errors(&document).map(|e| e.to_string()).collect();
@@ -75,7 +76,10 @@ fn records_are_kept_and_never_overwritten() {
     let output = bench(&mock, &["--record", path, "--run", "a"]);
     assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
     let text = std::fs::read_to_string(path).unwrap();
-    assert!(text.starts_with("{\"kind\":\"run\"") && text.ends_with("{\"kind\":\"end\",\"run\":\"a\"}\n"));
+    assert!(
+        text.starts_with("{\"kind\":\"run\"")
+            && text.ends_with("{\"kind\":\"end\",\"run\":\"a\"}\n")
+    );
     let again = bench(&mock, &["--record", path]);
     assert_eq!(again.status.code(), Some(2));
     assert_eq!(std::fs::read_to_string(path).unwrap(), text);
@@ -94,6 +98,7 @@ fn wrong_use_is_said() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words));
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_peerway")).args(["worth", "bench", "box"]).output();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_peerway")).args(["worth", "bench", "box"]).output();
     assert_eq!(output.unwrap().status.code(), Some(2));
 }
