@@ -169,7 +169,7 @@ pub enum ReadCommand {
         output: Option<PathBuf>,
         /// Wishes and limits
         #[command(flatten)]
-        wishes: RoadArgs,
+        wishes: Box<RoadArgs>,
     },
     /// The host as one redacted .host file
     Capture {

@@ -95,9 +95,8 @@ fn file(act: &'static str, path: &Path) -> impl FnOnce(Errno) -> PlaceError + us
 
 /// The simulated host of a name, as the last command left it.
 pub(crate) fn load(directory: &Path, name: &str) -> Result<SimHost, PlaceError> {
-    let host = match name.strip_prefix("sim:") {
-        Some(host) => host,
-        None => return Err(PlaceError::Recorded(name.to_owned())),
+    let Some(host) = name.strip_prefix("sim:") else {
+        return Err(PlaceError::Recorded(name.to_owned()));
     };
     let path = directory.join(KEPT);
     let broken = |why: String| PlaceError::Broken { name: name.to_owned(), why };

@@ -99,7 +99,7 @@ fn source(series: Series, place: &Path) -> Result<String> {
     let name = name.with_context(|| format!("no source package of {}", series.name))?;
     let text = format!("{name} {}", apt.version(&name)?);
     eprintln!("lab: fetching {text}");
-    apt.unpack(&[name.clone()], place)?;
+    apt.unpack(std::slice::from_ref(&name), place)?;
     let into = place.join("source");
     fs::create_dir_all(&into).with_context(|| format!("cannot create {}", into.display()))?;
     process::output(

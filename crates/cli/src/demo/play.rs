@@ -67,6 +67,10 @@ impl Stage {
     pub(super) fn roads(&mut self) -> Result<Vec<Road>, DemoError> {
         let (snapshot, diagnosis) = self.look();
         let mut knowledge = Knowledge::builtin();
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "the method has the journal's lifetime in its path, and any will do here"
+        )]
         let outcomes = self.journal(|journal| journal.outcomes())?;
         knowledge.remember(outcomes);
         let constraints = Constraints::default();

@@ -175,7 +175,13 @@ fn nvidia(snapshot: &Snapshot) -> Peers {
             code: Some(code::REMAP_PARAMETER),
         };
     }
-    by_kernel(snapshot)
+    match (by_kernel(snapshot), &snapshot.nvidia.params) {
+        (Peers::Mapped { .. }, Observed::Unreadable(why)) => Peers::Unknown(format!(
+            "NVIDIA's driver has this kernel map peer memory unless it is told not to, and its \
+             parameters could not be read ({why})"
+        )),
+        (peers, _) => peers,
+    }
 }
 
 /// Whether `DmaRemapPeerMmio` is 0: the driver then never asks the kernel.

@@ -18,31 +18,7 @@ const OVERRIDES: &str = "cat /sys/bus/pci/devices/0000:11:00.0/driver_override /
 
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let machine = Machine::named("replica")?;
-    let mut steps = beginning();
-    steps.extend([
-        shell("overrides before", OVERRIDES),
-        plan("plan"),
-        apply("apply"),
-        shell("environment while it waits", "cat /run/peerway/p2p.env"),
-        product("recover while it waits", &["recover"]),
-        product("confirm", &["confirm"]),
-        shell("environment after the word", "cat /run/peerway/p2p.env"),
-        inventory_step("changed"),
-        own_matrix("copies"),
-        product("verify", &["verify"]),
-        product("undo", &["undo", "--all"]),
-        shell("environment after undo", "test ! -e /run/peerway"),
-        inventory_step("after"),
-        shell("overrides after", OVERRIDES),
-        product("verify after undo", &["verify"]),
-        plan("plan again"),
-        apply("apply again"),
-        product("rollback", &["rollback"]),
-        inventory_step("after rollback"),
-        product("history", &["history"]),
-        script::stop("guest"),
-    ]);
-    let report = boot(kernel, &machine)?.steps(steps).run()?;
+    let report = boot(kernel, &machine)?.steps(steps()).run()?;
     let mut facts = Facts::default();
     facts.say(format!(
         "Machine `replica`: {} belong to a virtual machine, {} are changed.",
@@ -100,6 +76,34 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     facts.expect("overrides", &overrides("overrides after")?, &overrides("overrides before")?);
     facts.say("After `undo --all`, and after `rollback`, every driver, group, type, override and region was what it had been, and `/run/peerway` was gone.");
     Ok(facts)
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps = beginning();
+    steps.extend([
+        shell("overrides before", OVERRIDES),
+        plan("plan"),
+        apply("apply"),
+        shell("environment while it waits", "cat /run/peerway/p2p.env"),
+        product("recover while it waits", &["recover"]),
+        product("confirm", &["confirm"]),
+        shell("environment after the word", "cat /run/peerway/p2p.env"),
+        inventory_step("changed"),
+        own_matrix("copies"),
+        product("verify", &["verify"]),
+        product("undo", &["undo", "--all"]),
+        shell("environment after undo", "test ! -e /run/peerway"),
+        inventory_step("after"),
+        shell("overrides after", OVERRIDES),
+        product("verify after undo", &["verify"]),
+        plan("plan again"),
+        apply("apply again"),
+        product("rollback", &["rollback"]),
+        inventory_step("after rollback"),
+        product("history", &["history"]),
+        script::stop("guest"),
+    ]);
+    steps
 }
 
 fn has(group: &peerway_lab_protocol::Group, address: &str) -> bool {
