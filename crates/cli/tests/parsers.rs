@@ -5,9 +5,8 @@
     clippy::disallowed_methods,
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
     clippy::unwrap_used,
+    unreachable_pub,
     reason = "a test reads its corpus and says what it did"
 )]
 

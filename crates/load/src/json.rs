@@ -296,8 +296,7 @@ mod tests {
         leaf.prop_recursive(4, 40, 6, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-                prop::collection::btree_map(".{0,6}", inner, 0..6)
-                    .prop_map(|map| Value::from_iter(map)),
+                prop::collection::btree_map(".{0,6}", inner, 0..6).prop_map(Value::from_iter),
             ]
         })
     }

@@ -1,8 +1,6 @@
 //! A container as its manager would make it: namespaces, a root of its own that holds the stand-in
 //! for the driver's library, and nothing of it on the host.
 #![expect(clippy::disallowed_methods, reason = "tests make containers as their manager would")]
-#![expect(clippy::unwrap_used, reason = "a helper of tests")]
-#![expect(clippy::panic, reason = "a helper of tests")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};

@@ -37,7 +37,7 @@ fn a_measured_rate_narrows_what_is_assumed() {
 #[test]
 fn a_rate_that_nothing_explains_is_said() {
     let mut request = reference(1, false).unwrap();
-    request.measured = vec![peerway_worth::estimate::Measured { concurrency: 1, rate: 5000.0 }];
+    request.measured = vec![estimate::Measured { concurrency: 1, rate: 5000.0 }];
     let estimate = estimate(&request).unwrap();
     let calibration = estimate.calibration.unwrap();
     assert_eq!((calibration.kept, calibration.notes.len()), (0, 1));

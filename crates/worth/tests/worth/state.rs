@@ -6,7 +6,7 @@ use peerway_worth::state::{Keeping, StateSetup, running};
 use crate::workload::{model, reference};
 
 #[track_caller]
-fn check(float32: bool, fraction: f64, drafts: u32, ratio: f64, most: u32, old: u32, new: u32) {
+fn check(float32: bool, fraction: f64, drafts: u32, ratio: f64, most: u32, (old, new): (u32, u32)) {
     let model = model("qwen3.5-122b-a10b");
     let request = reference();
     let draft = if drafts > 0 { model.weight_bytes(true) - model.weight_bytes(false) } else { 0.0 };
@@ -33,15 +33,15 @@ fn check(float32: bool, fraction: f64, drafts: u32, ratio: f64, most: u32, old: 
 
 #[test]
 fn requests_beside_states() {
-    check(true, 0.85, 0, 0.9, 128, 64, 64);
-    check(true, 0.85, 0, 4.0, 128, 109, 108);
-    check(true, 0.85, 4, 0.9, 48, 43, 33);
-    check(true, 0.85, 4, 0.9, 128, 12, 33);
-    check(true, 0.90, 4, 4.0, 128, 43, 68);
-    check(false, 0.85, 0, 0.9, 128, 127, 126);
-    check(false, 0.85, 4, 0.9, 128, 72, 66);
-    check(false, 0.85, 4, 4.0, 128, 121, 112);
-    check(false, 0.90, 4, 4.0, 128, 128, 128);
+    check(true, 0.85, 0, 0.9, 128, (64, 64));
+    check(true, 0.85, 0, 4.0, 128, (109, 108));
+    check(true, 0.85, 4, 0.9, 48, (43, 33));
+    check(true, 0.85, 4, 0.9, 128, (12, 33));
+    check(true, 0.90, 4, 4.0, 128, (43, 68));
+    check(false, 0.85, 0, 0.9, 128, (127, 126));
+    check(false, 0.85, 4, 0.9, 128, (72, 66));
+    check(false, 0.85, 4, 4.0, 128, (121, 112));
+    check(false, 0.90, 4, 4.0, 128, (128, 128));
 }
 
 #[test]

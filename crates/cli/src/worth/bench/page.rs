@@ -1,6 +1,6 @@
 //! The answer for people.
 
-use peerway_cli_read::text::{bold, wrap};
+use peerway_cli_read::text::{add, bold, wrap};
 use peerway_load::reply::Outcome;
 use peerway_load::report::{Level, Weight};
 use peerway_load::stats::Summary;
@@ -69,25 +69,31 @@ fn rates(bench: &Bench) -> String {
         "{:>8} {:>9} {:>7} {:>11} {:>11} {:>9} {:>9} {:>8}\n",
         "load", "requests", "failed", "tokens/s", "tokens/s", "req./s", "in", "seconds"
     );
-    out.push_str(&format!(
-        "{:>8} {:>9} {:>7} {:>11} {:>11} {:>9} {:>9} {:>8}\n",
-        "", "", "", "in all", "per stream", "", "flight", ""
-    ));
+    add(
+        &mut out,
+        &format!(
+            "{:>8} {:>9} {:>7} {:>11} {:>11} {:>9} {:>9} {:>8}\n",
+            "", "", "", "in all", "per stream", "", "flight", ""
+        ),
+    );
     for level in &bench.levels {
         let complete = level.requests.get(&Outcome::Complete).copied().unwrap_or(0);
         let failed = level.requests_measured - complete;
         let stream = level.time_per_output_token_seconds.map(|time| 1.0 / time.p50.max(1e-9));
-        out.push_str(&format!(
-            "{:>8} {:>9} {:>7} {:>11} {:>11} {:>9} {:>9} {:>8}\n",
-            load(level.load),
-            level.requests_measured,
-            failed,
-            maybe(level.tokens_per_second),
-            maybe(stream),
-            maybe(level.requests_per_second),
-            maybe(level.concurrency_mean),
-            maybe(level.window_seconds),
-        ));
+        add(
+            &mut out,
+            &format!(
+                "{:>8} {:>9} {:>7} {:>11} {:>11} {:>9} {:>9} {:>8}\n",
+                load(level.load),
+                level.requests_measured,
+                failed,
+                maybe(level.tokens_per_second),
+                maybe(stream),
+                maybe(level.requests_per_second),
+                maybe(level.concurrency_mean),
+                maybe(level.window_seconds),
+            ),
+        );
     }
     out
 }
@@ -97,10 +103,13 @@ fn times(bench: &Bench) -> String {
         "{:>8}   {:<26}{:<26}{:<18}\n{:>8}",
         "ms", "to the first token", "between tokens", "whole request", "load"
     );
-    out.push_str(&format!(
-        "   {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}   {:>8} {:>8}\n",
-        "p50", "p90", "p99", "p50", "p90", "p99", "p50", "p99"
-    ));
+    add(
+        &mut out,
+        &format!(
+            "   {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}   {:>8} {:>8}\n",
+            "p50", "p90", "p99", "p50", "p90", "p99", "p50", "p99"
+        ),
+    );
     for level in &bench.levels {
         // At a rate, waiting in the client counts: the moment at which a request was due is given.
         let first = match level.load {
@@ -111,18 +120,21 @@ fn times(bench: &Bench) -> String {
             summary.map_or("-".to_owned(), |summary| number(of(&summary) * 1e3))
         };
         let (between, whole) = (level.inter_token_seconds, level.request_seconds);
-        out.push_str(&format!(
-            "{:>8}   {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}   {:>8} {:>8}\n",
-            load(level.load),
-            time(first, |of| of.p50),
-            time(first, |of| of.p90),
-            time(first, |of| of.p99),
-            time(between, |of| of.p50),
-            time(between, |of| of.p90),
-            time(between, |of| of.p99),
-            time(whole, |of| of.p50),
-            time(whole, |of| of.p99),
-        ));
+        add(
+            &mut out,
+            &format!(
+                "{:>8}   {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}   {:>8} {:>8}\n",
+                load(level.load),
+                time(first, |of| of.p50),
+                time(first, |of| of.p90),
+                time(first, |of| of.p99),
+                time(between, |of| of.p50),
+                time(between, |of| of.p90),
+                time(between, |of| of.p99),
+                time(whole, |of| of.p50),
+                time(whole, |of| of.p99),
+            ),
+        );
     }
     out
 }

@@ -101,8 +101,7 @@ impl Host {
     }
 
     fn bare() -> Self {
-        let mut snapshot = Snapshot::default();
-        snapshot.peer_map = Absent;
+        let mut snapshot = Snapshot { peer_map: Absent, ..Snapshot::default() };
         snapshot.kernel.release = known("6.14.8-test");
         snapshot.kernel.command_line = known("BOOT_IMAGE=/vmlinuz quiet");
         snapshot.kernel.iommu_dma_ops = Known(false);
