@@ -134,7 +134,7 @@ fn pairs(measured: &Value, peer: &Peer) -> String {
 
 fn host(measured: &Value, peer: &Peer) -> String {
     let mut out = String::from(
-        "\n## Host copies\n\nGB/s, beside the mean of nvbandwidth over the GPUs in the same session.\n\n\
+        "\n## Host copies\n\nGB/s, beside the mean of nvbandwidth over the GPUs on the same boot.\n\n\
          | GPU | host to device | device to host | within the GPU |\n|---|---|---|---|\n",
     );
     for row in list(measured, "host") {
