@@ -156,19 +156,23 @@ fn host(measured: &Value, peer: &Peer) -> String {
 
 fn all_reduce(measured: &Value) -> String {
     let mut out = String::from(
-        "\n## All-reduce\n\nNCCL, one process, values checked on every GPU. Time in µs, bus \
+        "\n## All-reduce\n\nNCCL, values checked on every GPU, in one process where no number stands. Time in µs, bus \
          bandwidth in GB/s: bytes / time x 2(n-1)/n.\n\n\
          | bytes | arm | transport | verdict | time | bus bandwidth |\n|---|---|---|---|---|---|\n",
     );
     for row in list(measured, "all_reduce") {
         let transports: Vec<&str> = list(row, "transports").iter().map(word).collect();
+        let arm = match row["processes"].as_u64() {
+            None | Some(0 | 1) => word(&row["arm"]).to_owned(),
+            Some(several) => format!("{}, {several} processes", word(&row["arm"])),
+        };
         let time = row["seconds"]
             .as_f64()
             .map_or("–".to_owned(), |seconds| format!("{:.2}", seconds * 1e6));
         out += &format!(
             "| {} | {} | {} | {} | {time} | {} |\n",
             row["bytes"],
-            word(&row["arm"]),
+            arm,
             transports.join(" "),
             word(&row["verdict"]),
             rate(&row["bus_bytes_per_second"])

@@ -14,8 +14,9 @@ fn generated_documents_are_fresh() {
 
 #[test]
 fn pages_of_measurements_are_fresh() {
-    let name = "h200-pair";
-    let there = std::fs::read_to_string(xtask::hardware::page_path(name)).unwrap_or_default();
-    let expected = xtask::hardware::page(name).unwrap_or_default();
-    assert!(!expected.is_empty() && there == expected, "run `cargo xtask hardware {name}`");
+    for name in ["h200-pair", "h200-pair-processes"] {
+        let there = std::fs::read_to_string(xtask::hardware::page_path(name)).unwrap_or_default();
+        let expected = xtask::hardware::page(name).unwrap_or_default();
+        assert!(!expected.is_empty() && there == expected, "run `cargo xtask hardware {name}`");
+    }
 }

@@ -348,9 +348,9 @@ mod tests {
         fixture.log(&fault("21", "0x20000001000"));
         fixture.log(&fault("21", "0x20000002000"));
         fixture.log(&fault("61", "0x20000002000"));
-        fixture.log("4,12,2001,-;NVRM: Xid (PCI:0000:41:00): 31, pid=7, name=x, MMU Fault");
-        fixture.log("4,13,2001,-;NVRM: Xid (PCI:0000:81:00): 79, GPU has fallen off the bus.");
-        fixture.log("4,14,2002,-;amd_iommu_report_page_fault: 40 callbacks suppressed");
+        fixture.log("4,10,2001,-;NVRM: Xid (PCI:0000:41:00): 31, pid=7, name=x, MMU Fault");
+        fixture.log("4,11,2001,-;NVRM: Xid (PCI:0000:81:00): 79, GPU has fallen off the bus.");
+        fixture.log("4,12,2002,-;amd_iommu_report_page_fault: 40 callbacks suppressed");
         fixture.file(gpu("21"), "current_link_speed", "32.0 GT/s PCIe\n");
         fixture.file(gpu("41"), "current_link_width", "8\n");
         fixture.errors(3);

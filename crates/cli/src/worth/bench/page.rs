@@ -100,7 +100,7 @@ fn rates(bench: &Bench) -> String {
 
 fn times(bench: &Bench) -> String {
     let mut out = format!(
-        "{:>8}   {:<26}{:<26}{:<18}\n{:>8}",
+        "{:>8}   {:<26}{:<26}{}\n{:>8}",
         "ms", "to the first token", "between tokens", "whole request", "load"
     );
     add(
