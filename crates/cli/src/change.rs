@@ -50,6 +50,9 @@ pub(crate) enum ChangeCommand {
         /// protocol is docs/probe.md)
         #[arg(long, value_name = "PROGRAM")]
         probe: Option<PathBuf>,
+        /// Take a road on a running host that was not proved through crashes there
+        #[arg(long)]
+        unproved: bool,
         #[command(flatten)]
         at: At,
     },

@@ -33,7 +33,7 @@ pub struct View {
     pub pid: u32,
     /// When that process started (`/proc/PID/stat`, field 22): a number may be used again.
     pub start: u64,
-    /// Arguments by which the program comes to [`enter_main`]; process and start come behind.
+    /// Arguments by which the program comes to `enter_main`; process and start come behind.
     pub arguments: Vec<String>,
 }
 

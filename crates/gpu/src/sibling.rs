@@ -46,6 +46,11 @@ impl Sibling {
         send(to, value)
     }
 
+    /// Closes its input, at which it ends; does not wait for that.
+    pub(crate) fn close(&mut self) {
+        self.to = None;
+    }
+
     /// How it ended, where its output did.
     pub(crate) fn end(&mut self) -> GpuError {
         match self.child.wait() {

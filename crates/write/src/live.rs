@@ -60,6 +60,8 @@ pub struct LiveHost {
     files: Files,
     blocking: Blocking,
     limits: Limits,
+    /// Roads that were not proved through crashes are taken all the same.
+    unproved: bool,
 }
 
 impl LiveHost {
@@ -75,7 +77,13 @@ impl LiveHost {
             act: format!("opening {}", root.display()),
             errno,
         })?;
-        Ok(Self { eyes, files, blocking: Blocking::new(state, program), limits: Limits::default() })
+        Ok(Self {
+            eyes,
+            files,
+            blocking: Blocking::new(state, program),
+            limits: Limits::default(),
+            unproved: false,
+        })
     }
 
     fn unreadable(act: &Op, why: String) -> WriteError {
@@ -116,7 +124,37 @@ impl LiveHost {
         self.limits
             .group(member, &members)
             .map_err(|why| WriteError::NotOffered { act: spell(act), why })?;
+        if to == "identity" {
+            self.members_are_free(act, &members)?;
+        }
         self.write(act, &format!("{directory}/type"), to, PATIENCE)
+    }
+}
+
+impl LiveHost {
+    /// No member may have a driver but that of a port, whatever the kernel would allow: it takes
+    /// the write beside an idle `vfio-pci`, whose guest would then get an untranslated device.
+    fn members_are_free(&self, act: &Op, members: &[String]) -> Result<(), WriteError> {
+        let root = Host::root(self)?;
+        for name in members {
+            match root.link(&format!("/sys/bus/pci/devices/{name}/driver")) {
+                Err(error) if error.is_absent() => {}
+                Ok(link) if link.rsplit('/').next() == Some("pcieport") => {}
+                Ok(link) => {
+                    let driver = link.rsplit('/').next().unwrap_or_default();
+                    let why = format!("{name} is bound to {driver}");
+                    return Err(WriteError::NotOffered { act: spell(act), why });
+                }
+                Err(error) => return Err(Self::unreadable(act, error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what was not proved through crashes on a real kernel, because the operator asks
+    /// for exactly that.
+    pub fn accept_unproved(&mut self) {
+        self.unproved = true;
     }
 }
 
@@ -260,7 +298,15 @@ impl Host for LiveHost {
 
     fn refuses(&self, plan: &Plan) -> Option<String> {
         match plan.road {
-            RoadId::IdentityGroups | RoadId::LiveWithout => {}
+            RoadId::LiveWithout => {}
+            RoadId::IdentityGroups if self.unproved => {}
+            RoadId::IdentityGroups => {
+                return Some(format!(
+                    "{} was applied and taken back on a real kernel, but not proved there through \
+                     crashes and power cuts, and not on GPUs; --unproved takes it all the same",
+                    plan.road
+                ));
+            }
             other => {
                 return Some(format!(
                     "{other} is not applied on a running host yet: it was proved on simulated \

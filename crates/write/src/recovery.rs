@@ -1,5 +1,6 @@
 //! Back to the first state, or on to the last.
 
+use peerway_read::root::SMALL;
 use peerway_roads::op::Environment;
 use peerway_roads::plan::Difference;
 use peerway_roads::{Op, Outcome, Plan};
@@ -21,8 +22,8 @@ pub fn recover(
     settings: Settings<'_>,
 ) -> Result<Ending, TransactionError> {
     let Some(open) = grant.journal.open_transaction() else { return Ok(Ending::Nothing) };
-    let Some((id, plan, boot, ..)) = open.begin() else { return Ok(Ending::Nothing) };
-    let (id, plan, boot) = (id.to_owned(), plan.clone(), boot.map(str::to_owned));
+    let Some((id, plan, ..)) = open.begin() else { return Ok(Ending::Nothing) };
+    let (id, plan) = (id.to_owned(), plan.clone());
     let (state, confirmed) = (open.state(), open.is_confirmed());
     let outcome = open.turned_back().and_then(|(_, outcome)| outcome.cloned());
     let why = match open.turned_back() {
@@ -33,15 +34,10 @@ pub fn recover(
         },
     };
     host.limit_to(&plan);
-    let snapshot = host.snapshot()?;
-    let now = snapshot.origin.boot_id.known().cloned();
     let journal = &mut grant.journal;
     let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
-    // Only two boots that are known to differ say that everything is gone.
-    if boot.is_some() && now.is_some() && boot != now {
-        let ended = executor.host.wall();
-        executor.journal.append(Entry::End { end: End::GoneWithBoot, ended, outcome: None })?;
-        return Ok(Ending::GoneWithBoot { id });
+    if let Some(gone) = gone_with_boot(&mut executor)? {
+        return Ok(gone);
     }
     match state {
         State::Waiting { until } if executor.host.uptime() <= until => {
@@ -50,6 +46,28 @@ pub fn recover(
         _ if confirmed => go_on(&mut executor, id, &plan),
         _ => back(&mut executor, &why, outcome),
     }
+}
+
+/// The boot that the host is in, from the one file that says so: going back has to begin without a
+/// look at everything, which can hang behind the very device that is to be brought back.
+fn boot_now(host: &dyn Host) -> Result<Option<String>, TransactionError> {
+    let id = host.root()?.text("/proc/sys/kernel/random/boot_id", SMALL).ok();
+    Ok(id.map(|id| id.trim().to_owned()))
+}
+
+/// Ends the open transaction where the host was booted since it began: nothing of it is left, and
+/// its devices may be others' by now. Only two boots that are known to differ say so.
+fn gone_with_boot(executor: &mut Executor<'_, '_>) -> Result<Option<Ending>, TransactionError> {
+    let Some(open) = executor.journal.open_transaction() else { return Ok(None) };
+    let Some((id, _, boot, ..)) = open.begin() else { return Ok(None) };
+    let (id, boot) = (id.to_owned(), boot.map(str::to_owned));
+    let now = boot_now(executor.host)?;
+    if boot.is_none() || now.is_none() || boot == now {
+        return Ok(None);
+    }
+    let ended = executor.host.wall();
+    executor.journal.append(Entry::End { end: End::GoneWithBoot, ended, outcome: None })?;
+    Ok(Some(Ending::GoneWithBoot { id }))
 }
 
 /// Takes the open transaction back, whatever its state.
@@ -64,7 +82,10 @@ pub fn roll_back(
     }
     let journal = &mut grant.journal;
     let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
-    back(&mut executor, why, None)
+    match gone_with_boot(&mut executor)? {
+        Some(gone) => Ok(gone),
+        None => back(&mut executor, why, None),
+    }
 }
 
 /// Takes back everything that is in force on this boot, the newest first.
@@ -73,12 +94,15 @@ pub fn undo_all(
     host: &mut dyn Host,
     settings: Settings<'_>,
 ) -> Result<Vec<Ending>, TransactionError> {
-    let boot = host.snapshot()?.origin.boot_id.known().cloned();
+    let boot = boot_now(host)?;
     let mut endings = Vec::new();
     let journal = &mut grant.journal;
     let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
     if executor.journal.open_transaction().is_some() {
-        endings.push(back(&mut executor, "undone", None)?);
+        endings.push(match gone_with_boot(&mut executor)? {
+            Some(gone) => gone,
+            None => back(&mut executor, "undone", None)?,
+        });
     }
     let ids: Vec<String> = executor
         .journal
@@ -91,7 +115,9 @@ pub fn undo_all(
         .map(|(id, ..)| id.to_owned())
         .collect();
     for id in ids {
-        if endings.last().is_some_and(|last| !matches!(last, Ending::TakenBack { .. })) {
+        let over =
+            |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
+        if endings.last().is_some_and(|last| !over(last)) {
             break;
         }
         executor.journal.append(Entry::Reopened { id })?;

@@ -153,7 +153,7 @@ fn plan(name: &str) -> Step {
 
 /// Its application.
 fn apply(name: &str) -> Step {
-    declared(name, &["apply", PLAN, "--probe", "/lab/bin/lab-copy"])
+    declared(name, &["apply", PLAN, "--unproved", "--probe", "/lab/bin/lab-copy"])
 }
 
 /// What each boot begins with: the other tenant's virtual machine holds its devices, and one of ours has no

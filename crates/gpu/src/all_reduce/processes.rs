@@ -134,6 +134,9 @@ pub(crate) fn lead(
         // has.
         std::mem::take(&mut ranks.siblings).into_iter().for_each(Sibling::abandon);
     }
+    // All are told before one is waited for: a rank that leaves its communicator waits for the
+    // others to leave it too (`ncclCommDestroy`; seen on two H200).
+    ranks.siblings.iter_mut().for_each(Sibling::close);
     outcome
 }
 

@@ -19,7 +19,7 @@ const FAILS: &str = "echo ready; g=/sys/bus/pci/devices/0000:11:00.0; \
 
 fn applying(tail: &str) -> String {
     format!(
-        "{PLACE} --accelerator /lab/accelerators.toml apply {PLAN} --probe /lab/bin/lab-copy {tail}"
+        "{PLACE} --accelerator /lab/accelerators.toml apply {PLAN} --unproved --probe /lab/bin/lab-copy {tail}"
     )
 }
 
@@ -45,7 +45,10 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         script::stop("a driver that fails"),
         inventory_step("after the failure"),
         shell("probe", "chmod 755 /lab/bin/bad-probe"),
-        declared("a copy is damaged", &["apply", PLAN, "--probe", "/lab/bin/bad-probe"]),
+        declared(
+            "a copy is damaged",
+            &["apply", PLAN, "--unproved", "--probe", "/lab/bin/bad-probe"],
+        ),
         inventory_step("after the damage"),
         shell("SIGINT", &signal("INT")),
         shell("SIGTERM", &signal("TERM")),
@@ -115,7 +118,7 @@ pub(super) fn timer(kernel: &Kernel) -> Result<Facts> {
         shell("the timer takes it back", &until("taken back")),
         inventory_step("after the timer"),
         plan("plan again"),
-        declared("applied again", &["apply", PLAN, "--probe", "/lab/bin/lab-copy", "--confirm-within", "5"]),
+        declared("applied again", &["apply", PLAN, "--unproved", "--probe", "/lab/bin/lab-copy", "--confirm-within", "5"]),
         script::start("holder", &["sh", "-c", "d=/dev/$(ls /sys/bus/pci/devices/0000:11:00.0/uio); exec 3<>$d; echo ready; read line"]),
         shell("the timer meets a holder", &until("pending holder")),
         product("recover with a holder", &["recover"]),
