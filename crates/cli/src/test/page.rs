@@ -60,7 +60,9 @@ pub(super) fn page(test: &Test, exit: Exit) -> String {
 
 fn answer(exit: Exit) -> &'static str {
     match exit {
-        Exit::Fine => "All data arrived intact.",
+        Exit::Fine => {
+            "No data was wrong; what each mode did stands above (staged ones go through host memory)."
+        }
         Exit::WrongData => {
             "DATA WAS WRONG: do not use peer access on this host before the cause is gone \
              (peerway status names it where it can)."
