@@ -63,7 +63,7 @@ fn text_fits_a_terminal() {
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line:?}");
         }
-        assert!(text.contains("tokens a second") && text.contains("late in reading"), "{text}");
+        assert!(text.contains("tokens a second") && text.contains("late in sending"), "{text}");
     }
 }
 
