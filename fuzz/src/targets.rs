@@ -36,6 +36,7 @@ targets! {
     libvirt,
     lxc,
     nvidia,
+    peer_map,
     proxmox,
     sysfs,
     words,

@@ -395,7 +395,15 @@ fn verify(
     host: &mut dyn Host,
     output: &mut Output,
 ) -> Result<Exit, ChangeError> {
-    let Some((id, problems)) = in_force(grant, host)? else {
+    let looked = match in_force(grant, host) {
+        Ok(looked) => looked,
+        Err(error) => {
+            // What nobody can see may be lost: new jobs begin without peer access.
+            recovery::close(grant, host).map_err(TransactionError::from)?;
+            return Err(error.into());
+        }
+    };
+    let Some((id, problems)) = looked else {
         output.line("nothing was confirmed on this boot");
         return Ok(Exit::Undecided);
     };

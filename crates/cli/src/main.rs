@@ -3,6 +3,7 @@
 mod change;
 mod demo;
 mod place;
+mod say;
 mod test;
 mod worth;
 
@@ -47,15 +48,8 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let command = match cli.command {
-        Some(Command::Read(ReadCommand::Schema { name: Some(name) })) if name == "test" => {
-            return test::schema().into();
-        }
-        Some(Command::Read(ReadCommand::Schema { name: Some(name) })) if name == "worth-bench" => {
-            return worth::schema().into();
-        }
-        Some(Command::Read(command @ ReadCommand::Schema { name: None })) => {
-            let exit = peerway_cli_read::run(&cli.global, command, Cli::command());
-            return test::name_document(exit).into();
+        Some(Command::Read(ReadCommand::Schema { name })) => {
+            return schema(&cli.global, name).into();
         }
         Some(Command::Demo) => return demo::run(&cli.global).into(),
         Some(Command::Test(arguments)) => return test::run(&cli.global, &arguments).into(),
@@ -70,4 +64,23 @@ fn main() -> ExitCode {
         None => ReadCommand::Status,
     };
     peerway_cli_read::run(&cli.global, command, Cli::command()).into()
+}
+
+/// A document of a command that only the binary has, with what prints its schema.
+type OwnDocument = (&'static str, fn() -> Exit);
+
+const OWN_DOCUMENTS: [OwnDocument; 2] = [("test", test::schema), ("worth-bench", worth::schema)];
+
+fn schema(global: &Global, name: Option<String>) -> Exit {
+    let own = OWN_DOCUMENTS.iter().find(|(own, _)| name.as_deref() == Some(*own));
+    if let Some((_, print)) = own {
+        return print();
+    }
+    let all = name.is_none();
+    let exit = peerway_cli_read::run(global, ReadCommand::Schema { name }, Cli::command());
+    if all && exit == Exit::Fine {
+        let names: Vec<&str> = OWN_DOCUMENTS.iter().map(|(name, _)| *name).collect();
+        return say::print(&names.join("\n"), exit);
+    }
+    exit
 }

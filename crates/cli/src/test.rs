@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use peerway_cli_read::args::Format;
-use peerway_cli_read::output::{Output, complain};
+use peerway_cli_read::output::complain;
 use peerway_cli_read::{Exit, Global};
 use peerway_core::document::{Document, Head};
 use peerway_gpu::{
@@ -33,6 +33,8 @@ use serde::Serialize;
 use baseline::Comparison;
 use look::Look;
 use watch::HostWatch;
+
+use crate::say::{internal, print, undecided, usage};
 
 /// The hidden subcommand of the processes that open GPUs.
 const CHILD: &str = "gpu-test-child";
@@ -181,14 +183,6 @@ pub(crate) fn schema() -> Exit {
     match serde_json::to_string_pretty(&schema) {
         Ok(text) => print(&text, Exit::Fine),
         Err(error) => internal(&format!("cannot render the schema: {error}")),
-    }
-}
-
-/// Adds this document's name to a list of names that was printed.
-pub(crate) fn name_document(printed: Exit) -> Exit {
-    match printed {
-        Exit::Fine => print("test", Exit::Fine),
-        other => other,
     }
 }
 
@@ -371,30 +365,4 @@ impl Shown {
             complain("\r\u{1b}[K");
         }
     }
-}
-
-fn print(text: &str, exit: Exit) -> Exit {
-    let mut output = Output::stdout();
-    output.line(text.trim_end());
-    match output.finish() {
-        Ok(()) => exit,
-        // The reader of a pipe went away: nothing is wrong with the answer.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit,
-        Err(error) => internal(&format!("cannot write the answer: {error}")),
-    }
-}
-
-fn usage(why: &str) -> Exit {
-    complain(&format!("peerway: {why}\n"));
-    Exit::Usage
-}
-
-fn undecided(why: &str) -> Exit {
-    complain(&format!("peerway: {why}\n"));
-    Exit::Undecided
-}
-
-fn internal(why: &str) -> Exit {
-    complain(&format!("peerway: {why}\n"));
-    Exit::Internal
 }

@@ -48,7 +48,14 @@ fn documents_follow_their_schemas() {
 #[test]
 fn the_schema_list_is_whole() {
     let listed = String::from_utf8(peerway(&["schema"]).stdout).unwrap();
-    for name in peerway_core::document::NAMES.iter().chain(&["roads", "plan", "faults", "import"]) {
+    for name in peerway_core::document::NAMES.iter().chain(&[
+        "roads",
+        "plan",
+        "faults",
+        "import",
+        "test",
+        "worth-bench",
+    ]) {
         assert!(listed.lines().any(|line| line == *name), "{name} is not listed");
     }
     for name in listed.lines() {

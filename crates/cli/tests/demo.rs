@@ -53,14 +53,14 @@ fn with_journal(journal: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn identity(file: &tempfile::NamedTempFile) -> (String, String) {
+fn identity(file: &tempfile::NamedTempFile) -> String {
     let path = file.path().to_str().unwrap();
     let output =
         peerway(&["roads", "--format", "json", "--accept", "unbind-hazard", "--host", path]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let roads = document["roads"].as_array().unwrap();
     let road = roads.iter().find(|road| road["id"] == "identity-groups").unwrap();
-    (road["state"].to_string(), String::from_utf8(output.stderr).unwrap())
+    road["state"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -72,12 +72,10 @@ fn a_failure_that_the_host_remembers_closes_the_road() {
              \"kernel\":\"{kernel}\",\"result\":\"failed\",\"reason\":\"no start\"}}}}}}\n"
         )
     };
-    let open = identity(&with_journal(""));
-    assert_eq!(open, ("\"open\"".to_owned(), String::new()));
-    assert_eq!(identity(&with_journal(&end("6.14.11-5-bpo12-pve"))).0, "\"closed\"");
+    assert_eq!(identity(&with_journal("")), "open");
+    assert_eq!(identity(&with_journal(&end("6.14.11-5-bpo12-pve"))), "closed");
     // Under another kernel it may be different.
-    assert_eq!(identity(&with_journal(&end("6.11.0"))).0, "\"open\"");
-    let (state, said) = identity(&with_journal(&format!("torn\n{}", end("6.11.0"))));
-    assert_eq!(state, "\"open\"");
-    assert!(said.contains("cannot read what earlier changes came to"), "{said}");
+    assert_eq!(identity(&with_journal(&end("6.11.0"))), "open");
+    // What cannot be read may be a failure.
+    assert_eq!(identity(&with_journal(&format!("torn\n{}", end("6.11.0")))), "unknown");
 }

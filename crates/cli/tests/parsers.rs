@@ -58,6 +58,8 @@ mod libvirt;
 mod lxc;
 #[path = "../../../fuzz/src/targets/nvidia.rs"]
 mod nvidia;
+#[path = "../../../fuzz/src/targets/peer_map.rs"]
+mod peer_map;
 #[path = "../../../fuzz/src/targets/proxmox.rs"]
 mod proxmox;
 #[path = "../../../fuzz/src/targets/sysfs.rs"]
@@ -67,7 +69,7 @@ mod words;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 23] = [
+const TARGETS: [Target; 24] = [
     ("accelerator", accelerator::run),
     ("acpi", acpi::run),
     ("cgroup", cgroup::run),
@@ -88,6 +90,7 @@ const TARGETS: [Target; 23] = [
     ("libvirt", libvirt::run),
     ("lxc", lxc::run),
     ("nvidia", nvidia::run),
+    ("peer_map", peer_map::run),
     ("proxmox", proxmox::run),
     ("sysfs", sysfs::run),
     ("words", words::run),

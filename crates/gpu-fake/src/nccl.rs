@@ -242,5 +242,11 @@ extern "C" fn ncclCommGetAsyncError(_communicator: *mut c_void, out: *mut c_int)
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclCommDestroy(communicator: *mut c_void) -> c_int {
-    if lock(&RANKS).remove(&communicator.addr()).is_some() { 0 } else { INVALID }
+    let left = lock(&RANKS).remove(&communicator.addr());
+    let Some(rank) = left else { return INVALID };
+    // As the real one: between processes it comes back once every rank leaves.
+    if let Some(spread) = rank.spread {
+        spread.leave();
+    }
+    0
 }

@@ -181,6 +181,8 @@ pub enum KnowledgeError {
 pub struct Knowledge {
     facts: BTreeMap<String, Fact>,
     outcomes: Vec<Outcome>,
+    /// Why it is not known what earlier transactions came to.
+    unread: Option<String>,
 }
 
 /// The shape of a file: facts and outcomes.
@@ -203,7 +205,7 @@ impl Knowledge {
     /// What this program brings along.
     pub fn builtin() -> Self {
         let facts = table::facts().into_iter().map(|fact| (fact.id.clone(), fact)).collect();
-        Self { facts, outcomes: Vec::new() }
+        Self { facts, outcomes: Vec::new(), unread: None }
     }
 
     /// Adds the facts and outcomes of a TOML text (`[[fact]]`, `[[outcome]]`). A fact whose
@@ -222,9 +224,19 @@ impl Knowledge {
         Ok(())
     }
 
-    /// Adds outcomes of earlier transactions.
-    pub fn remember(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
-        self.outcomes.extend(outcomes);
+    /// Adds outcomes of earlier transactions, as far as they could be read: where they could not,
+    /// nobody knows that a road did not fail here before.
+    pub fn remember(&mut self, outcomes: &Observed<Vec<Outcome>>) {
+        match outcomes {
+            Observed::Known(outcomes) => self.outcomes.extend(outcomes.iter().cloned()),
+            Observed::Absent => {}
+            Observed::Unreadable(why) => self.unread = Some(why.clone()),
+        }
+    }
+
+    /// Why it is not known what earlier transactions came to.
+    pub(crate) fn unread(&self) -> Option<&str> {
+        self.unread.as_deref()
     }
 
     /// A fact by its identifier.

@@ -12,8 +12,9 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::health;
-use crate::journal::{Entry, Journal, JournalError, Way};
+use crate::journal::{Entry, Journal, JournalError, Transaction, Way};
 use crate::mutator::{Host, WriteError, is_reached, spell};
+use crate::scope;
 use crate::store::StoreError;
 use crate::wait;
 
@@ -162,6 +163,9 @@ impl Executor<'_, '_> {
                 found: words(&found).to_owned(),
             });
         }
+        if way == Way::Forward && harms_holders(&real) && !is_reached(&real, &found) {
+            self.nobody_holds()?;
+        }
         self.journal.append(Entry::Intent {
             step: number,
             way,
@@ -187,6 +191,21 @@ impl Executor<'_, '_> {
         }
         self.journal.append(Entry::Done { step: number, way })?;
         Ok(())
+    }
+
+    /// Asked before each act that would harm a holder, and not once for all: the control arm and the
+    /// canary take minutes, in which a job may begin, and an unbinding with a user never returns.
+    fn nobody_holds(&self) -> Result<(), StepError> {
+        let open = self.journal.open_transaction();
+        let Some((_, plan, ..)) = open.as_ref().and_then(Transaction::begin) else {
+            return Ok(());
+        };
+        let held = wait::holders(self.host, &scope::reach(plan)).unwrap_or_else(|why| vec![why]);
+        if held.is_empty() {
+            return Ok(());
+        }
+        let what = "devices that nobody holds".to_owned();
+        Err(StepError::Waited { what, why: format!("held by {}", held.join(", ")) })
     }
 
     fn perform(&mut self, act: &Op) -> Result<(), WriteError> {

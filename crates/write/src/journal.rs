@@ -159,6 +159,11 @@ pub enum JournalError {
         /// What does not fit.
         why: String,
     },
+    /// A record could not be written whole, nor cut away.
+    #[error(
+        "{0} ends in half a record that could not be cut away; mend its disk, then run recover"
+    )]
+    Broken(String),
     /// A record could not be rendered: a defect of this program.
     #[error("cannot render a record of the journal: {0}")]
     Render(String),
@@ -172,6 +177,10 @@ pub struct Journal<'s> {
     store: &'s mut dyn Store,
     entries: Vec<Entry>,
     sum: String,
+    /// Bytes of the records that are whole.
+    length: u64,
+    /// Something stands behind them that could not be cut away.
+    broken: bool,
 }
 
 impl std::fmt::Debug for Journal<'_> {
@@ -243,10 +252,11 @@ impl<'s> Journal<'s> {
     pub fn open(store: &'s mut dyn Store) -> Result<Self, JournalError> {
         let bytes = store.read()?;
         let parsed = parse(&bytes, &store.place())?;
+        let length = u64::try_from(parsed.good).unwrap_or(0);
         if parsed.good < bytes.len() {
-            store.truncate(u64::try_from(parsed.good).unwrap_or(0))?;
+            store.truncate(length)?;
         }
-        Ok(Self { store, entries: parsed.entries, sum: parsed.sum })
+        Ok(Self { store, entries: parsed.entries, sum: parsed.sum, length, broken: false })
     }
 
     /// Its records.
@@ -261,8 +271,19 @@ impl<'s> Journal<'s> {
 
     /// Appends a record; it is on the disk when this comes back.
     pub fn append(&mut self, entry: Entry) -> Result<(), JournalError> {
+        if self.broken {
+            return Err(JournalError::Broken(self.store.place()));
+        }
         let (sum, text) = render(&self.sum, &entry)?;
-        self.store.append(text.as_bytes())?;
+        if let Err(error) = self.store.append(text.as_bytes()) {
+            // Half of the record, or all of it, may be there: what is appended behind it would
+            // never be read again. A process that is gone cuts nothing; the next one does.
+            if !matches!(error, StoreError::Stopped) {
+                self.broken = self.store.truncate(self.length).is_err();
+            }
+            return Err(error.into());
+        }
+        self.length = self.length.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
         self.sum = sum;
         self.entries.push(entry);
         Ok(())

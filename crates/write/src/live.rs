@@ -328,6 +328,10 @@ impl Host for LiveHost {
             Op::LoadModule { .. } | Op::UnloadModule { .. } | Op::Map(_) | Op::Unmap(_) => {
                 Some(format!("step {} needs the peer-map module", step.number))
             }
+            Op::WriteAcs { port, .. } => Some(format!(
+                "step {} clears access control of {port}, which was not tried on a real switch",
+                step.number
+            )),
             _ => None,
         });
         if undone.is_some() {

@@ -10,6 +10,7 @@ use crate::grant::WriteGrant;
 use crate::health;
 use crate::journal::{End, Entry, State, Transaction, Way};
 use crate::mutator::{Host, WriteError, is_reached};
+use crate::scope;
 use crate::transaction::{Ending, Settings, TransactionError, go_on};
 use crate::wait;
 
@@ -252,7 +253,7 @@ fn meaningful(inverse: &Op) -> Op {
 
 /// Not being able to tell counts as somebody.
 fn holders_or_why(executor: &Executor<'_, '_>, plan: &Plan) -> Vec<String> {
-    wait::holders(executor.host, &plan.goal.devices).unwrap_or_else(|why| vec![why])
+    wait::holders(executor.host, &scope::reach(plan)).unwrap_or_else(|why| vec![why])
 }
 
 fn take(executor: &mut Executor<'_, '_>, step: u32, act: &Op) -> Result<(), Stuck> {

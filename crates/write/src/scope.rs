@@ -21,6 +21,14 @@ pub struct Outside {
     pub why: String,
 }
 
+/// Every function that a plan does something with: the goal's devices, and what shares their groups
+/// or is their memory. Who holds one of these is in the way.
+pub(crate) fn reach(plan: &Plan) -> Vec<PciAddress> {
+    let touched = plan.steps.iter().flat_map(|step| step.act.touches());
+    let all: BTreeSet<PciAddress> = plan.goal.devices.iter().copied().chain(touched).collect();
+    all.into_iter().collect()
+}
+
 /// Refuses a plan of which any step, or its inverse, reaches beyond the goal: to a function outside
 /// of the goal's groups, to one that VFIO or another tenant has, to a group with such a member. The
 /// kernel protects less: from 6.4 on it changes the type of an idle VFIO group for anybody who asks.
@@ -53,6 +61,9 @@ pub fn check(plan: &Plan, snapshot: &Snapshot) -> Result<(), Outside> {
                 }
                 continue;
             }
+            if let Some((node, why)) = no_node_of(&goal, snapshot, act) {
+                return outside(node, why);
+            }
             for address in act.touches() {
                 if let Some(why) = whose(address) {
                     return outside(address.to_string(), why);
@@ -72,6 +83,29 @@ pub fn check(plan: &Plan, snapshot: &Snapshot) -> Result<(), Outside> {
         }
     }
     Ok(())
+}
+
+/// Why the node of a fence is none of the goal's: only a node of NVIDIA's driver can be told by
+/// the number that the driver says, and a fence lets nobody in.
+fn no_node_of(
+    goal: &BTreeSet<PciAddress>,
+    snapshot: &Snapshot,
+    act: &Op,
+) -> Option<(String, String)> {
+    let (node, mode) = match act {
+        Op::Fence { node, mode } => (node, *mode),
+        Op::Unfence { node } => (node, 0),
+        _ => return None,
+    };
+    if mode != 0 {
+        return Some((node.clone(), "which it would open".to_owned()));
+    }
+    let gpus = snapshot.nvidia.gpus.known().map(Vec::as_slice).unwrap_or_default();
+    let own = gpus
+        .iter()
+        .filter(|gpu| goal.contains(&gpu.address))
+        .any(|gpu| gpu.minor.known().is_some_and(|minor| *node == format!("/dev/nvidia{minor}")));
+    (!own).then(|| (node.clone(), "which is no node of the goal's devices".to_owned()))
 }
 
 fn group_with(snapshot: &Snapshot, member: PciAddress) -> Option<&Group> {

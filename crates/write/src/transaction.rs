@@ -15,7 +15,7 @@ use crate::executor::{Executor, StepError};
 use crate::grant::{GrantError, WriteGrant};
 use crate::health;
 use crate::journal::{End, Entry, JOURNAL_SCHEMA, JournalError, State, Transaction, Way};
-use crate::mutator::{Host, WriteError};
+use crate::mutator::{Host, WriteError, is_reached};
 use crate::recovery::{self, recover};
 use crate::scope::{self, Outside};
 use crate::untouched::Untouched;
@@ -244,7 +244,7 @@ fn nobody_holds(host: &dyn Host, plan: &Plan) -> Result<(), TransactionError> {
     {
         return Ok(());
     }
-    match wait::holders(host, &plan.goal.devices) {
+    match wait::holders(host, &scope::reach(plan)) {
         Ok(all) if all.is_empty() => Ok(()),
         Ok(all) => Err(TransactionError::Held(all)),
         Err(why) => Err(TransactionError::Held(vec![why])),
@@ -336,12 +336,28 @@ fn promised(plan: &Plan, snapshot: &Snapshot) -> Vec<(PciAddress, PciAddress)> {
         .collect()
 }
 
+/// Entries of the peer map that the plan made and that are there no more.
+fn lost_entries(host: &dyn Host, plan: &Plan) -> Result<Vec<String>, WriteError> {
+    let mut lost = Vec::new();
+    for step in plan.steps.iter().filter(|step| matches!(step.act, Op::Map(_))) {
+        if !is_reached(&step.act, &host.current(&step.act)?) {
+            lost.push(format!("step {}: {} is gone", step.number, step.set));
+        }
+    }
+    Ok(lost)
+}
+
 fn state_is_last(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), StepError> {
     let snapshot = executor.host.snapshot()?;
     let differences = plan.differences_after(&snapshot);
     if !differences.is_empty() {
         let what = "the state that the plan leads to".to_owned();
         return Err(StepError::Waited { what, why: spell(&differences) });
+    }
+    let lost = lost_entries(executor.host, plan)?;
+    if !lost.is_empty() {
+        let what = "the map that the plan made".to_owned();
+        return Err(StepError::Waited { what, why: lost.join("; ") });
     }
     let open = executor.journal.open_transaction();
     let before =
@@ -465,8 +481,21 @@ pub(crate) fn go_on(
     plan: &Plan,
 ) -> Result<Ending, TransactionError> {
     let open = executor.journal.open_transaction();
+    let mark = open.as_ref().and_then(Transaction::mark);
+    let untouched =
+        open.as_ref().and_then(Transaction::begin).map(|(.., untouched)| untouched.clone());
     let done = open.as_ref().map(Transaction::done).unwrap_or_default();
-    for step in steps_of(plan, Phase::Confirm).filter(|step| !done.contains(&step.number)) {
+    let left: Vec<&Step> =
+        steps_of(plan, Phase::Confirm).filter(|step| !done.contains(&step.number)).collect();
+    // Jobs have not been let in yet, and much may have happened since the word was given.
+    if left.iter().any(|step| matches!(step.act, Op::WriteEnvironment { .. })) {
+        let (host, untouched) = (&*executor.host, untouched.unwrap_or_default());
+        let problems = problems(host, &host.snapshot()?, plan, &untouched, mark)?;
+        if !problems.is_empty() {
+            return recovery::back(executor, &problems.join("; "), None);
+        }
+    }
+    for step in left {
         // It may have been taken without having been written down, so that nothing is expected.
         match executor.step(step.number, Way::Forward, &step.act, None) {
             Ok(()) => {}
@@ -498,29 +527,35 @@ pub fn in_force(
     else {
         return Ok(None);
     };
+    let mark = last.and_then(Transaction::mark);
+    let problems = problems(host, &snapshot, plan, untouched, mark)?;
+    Ok(Some((id.to_owned(), problems)))
+}
+
+/// What is not as the plan left it, or was done to others since.
+fn problems(
+    host: &dyn Host,
+    snapshot: &Snapshot,
+    plan: &Plan,
+    untouched: &Untouched,
+    mark: Option<u64>,
+) -> Result<Vec<String>, WriteError> {
     let mut problems: Vec<String> = plan
-        .differences_after(&snapshot)
+        .differences_after(snapshot)
         .into_iter()
         .map(|difference| spell(&[difference]))
         .collect();
-    for step in &plan.steps {
-        if matches!(step.act, Op::Map(_)) {
-            let found = host.current(&step.act)?;
-            if !crate::mutator::is_reached(&step.act, &found) {
-                problems.push(format!("step {}: {} is gone", step.number, step.set));
-            }
-        }
-    }
+    problems.extend(lost_entries(host, plan)?);
     // Who runs and who holds changes with the others' own lives; what is set does not.
     let lives = |text: &String| text.contains(" holders: ") || text.contains(" running: ");
-    let changed = untouched.differences(&Untouched::of(&snapshot, plan));
+    let changed = untouched.differences(&Untouched::of(snapshot, plan));
     problems.extend(changed.into_iter().filter(|text| !lives(text)));
-    if let Some(mark) = last.and_then(Transaction::mark) {
+    if let Some(mark) = mark {
         let seen = health::since(host, mark)?;
         problems.extend(seen.about(&plan.goal.devices).map(|trouble| trouble.text.clone()));
         if seen.lost {
             problems.push("records of the kernel log since the change were lost".to_owned());
         }
     }
-    Ok(Some((id.to_owned(), problems)))
+    Ok(problems)
 }

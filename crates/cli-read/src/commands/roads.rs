@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use peerway_core::diagnose::Diagnosis;
-use peerway_core::observed::Observed;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::tenant::TenantId;
 use peerway_roads::constraint::{Accepted, Lifted, Stop};
@@ -18,7 +17,7 @@ use crate::args::{Format, Global, Hazard, Keep, RoadArgs, RoadsArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::host::{self, read_option_file};
-use crate::output::{Output, complain};
+use crate::output::Output;
 use crate::spelling;
 use crate::text::{self, wrap};
 
@@ -79,13 +78,7 @@ fn look_and(
 ) -> Result<(host::Looked, Knowledge), CliError> {
     let looked = host::look_with(global, &[wishes.knowledge.as_slice(), files].concat(), result)?;
     let mut knowledge = Knowledge::builtin();
-    match &looked.remembered {
-        Observed::Known(outcomes) => knowledge.remember(outcomes.iter().cloned()),
-        Observed::Absent => {}
-        Observed::Unreadable(why) => complain(&format!(
-            "peerway: cannot read what earlier changes came to, so no road is closed by them: {why}\n"
-        )),
-    }
+    knowledge.remember(&looked.remembered);
     for file in &wishes.knowledge {
         let error = |why| CliError::OptionFile {
             what: "the knowledge file",

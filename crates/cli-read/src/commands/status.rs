@@ -72,14 +72,7 @@ pub fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
 fn roads(looked: &Looked, diagnosis: &Diagnosis) -> String {
     let (constraints, mut knowledge) = (Constraints::default(), Knowledge::builtin());
     let mut out = String::new();
-    match &looked.remembered {
-        Observed::Known(outcomes) => knowledge.remember(outcomes.iter().cloned()),
-        Observed::Absent => {}
-        Observed::Unreadable(why) => {
-            let text = format!("what earlier changes came to was not read ({why})");
-            out.push_str(&wrap(&text, "Roads: ", "  "));
-        }
-    }
+    knowledge.remember(&looked.remembered);
     let judged =
         with_request(&looked.snapshot, diagnosis, &constraints, &knowledge, peerway_roads::roads);
     match judged {

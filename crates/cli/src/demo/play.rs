@@ -6,6 +6,7 @@ use peerway_cli_read::commands::roads::with_request;
 use peerway_cli_read::text::wrap;
 use peerway_core::diagnose::Diagnosis;
 use peerway_core::diagnose::pairs::PairScope;
+use peerway_core::observed::Observed;
 use peerway_core::snapshot::Snapshot;
 use peerway_read::root::SMALL;
 use peerway_roads::op::ENVIRONMENT_FILE;
@@ -72,7 +73,7 @@ impl Stage {
             reason = "the method has the journal's lifetime in its path, and any will do here"
         )]
         let outcomes = self.journal(|journal| journal.outcomes())?;
-        knowledge.remember(outcomes);
+        knowledge.remember(&Observed::Known(outcomes));
         let constraints = Constraints::default();
         with_request(&snapshot, &diagnosis, &constraints, &knowledge, peerway_roads::roads)
             .map(|roads| roads.roads)

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use peerway_cli_read::args::Format;
-use peerway_cli_read::output::{Output, complain};
+use peerway_cli_read::output::complain;
 use peerway_cli_read::{Exit, Global};
 use peerway_core::document::{Document, Head};
 use peerway_load::prompt::Prompts;
@@ -18,6 +18,8 @@ use peerway_load::report::Weight;
 use peerway_load::target::{Endpoint, Trust};
 use peerway_load::ticks::Arrivals;
 use peerway_load::{Bench, Load, MetricsAt, Progress, Settings};
+
+use crate::say::{internal, print, usage};
 
 /// Largest file of prompts.
 const LARGEST_PROMPTS: u64 = 256 << 20;
@@ -332,25 +334,4 @@ impl Shown {
             bar.finish_and_clear();
         }
     }
-}
-
-fn print(text: &str, exit: Exit) -> Exit {
-    let mut output = Output::stdout();
-    output.line(text.trim_end());
-    match output.finish() {
-        Ok(()) => exit,
-        // The reader of a pipe went away: nothing is wrong with the answer.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit,
-        Err(error) => internal(&format!("cannot write the answer: {error}")),
-    }
-}
-
-fn usage(why: &str) -> Exit {
-    complain(&format!("peerway: {why}\n"));
-    Exit::Usage
-}
-
-fn internal(why: &str) -> Exit {
-    complain(&format!("peerway: {why}\n"));
-    Exit::Internal
 }

@@ -110,6 +110,11 @@ impl Spread {
             .collect()
     }
 
+    /// Waits until every rank has left.
+    pub(super) fn leave(&self) {
+        self.meet("leave", "");
+    }
+
     /// This rank's sum; with P2P it loads the others' data over its links.
     pub(super) fn reduce(
         &self,

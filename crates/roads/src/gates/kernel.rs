@@ -147,6 +147,13 @@ pub(crate) fn known_failure(scene: &Scene<'_>, road: RoadId) -> Gate {
             Tristate::No => near.push(format!("{} ({})", fact.text, fact.source)),
         }
     }
+    if let Some(why) = knowledge.unread() {
+        return Gate::unknown(
+            GateCode::KnownFailure,
+            format!("what earlier changes of this host came to could not be read ({why})"),
+            "root, and a journal that can be read (peerway history)",
+        );
+    }
     let read = if near.is_empty() {
         format!("no failure is known for {what}")
     } else {

@@ -2,6 +2,7 @@
 
 use crate::host::Host;
 use expect_test::{Expect, expect};
+use peerway_core::observed::Observed::Known;
 use peerway_core::snapshot::tenant::TenantId;
 use peerway_roads::gain::GainBasis;
 use peerway_roads::knowledge::OutcomeResult;
@@ -80,7 +81,7 @@ fn a_failed_transaction_closes_its_road() {
         result: OutcomeResult::Failed,
         reason: "the security processor failed at its boot command".to_owned(),
     };
-    host.knowledge.remember([outcome.clone()]);
+    host.knowledge.remember(&Known(vec![outcome.clone()]));
     refused(
         &host,
         RoadId::IdentityGroups,
@@ -91,7 +92,7 @@ fn a_failed_transaction_closes_its_road() {
     // Another driver is another question.
     "590.48.01".clone_into(&mut outcome.driver);
     let mut host = Host::named("fsp");
-    host.knowledge.remember([outcome]);
+    host.knowledge.remember(&Known(vec![outcome]));
     assert_eq!(host.roads().road(RoadId::IdentityGroups).unwrap().state, State::Open);
 }
 

@@ -1,6 +1,8 @@
 //! Transactions on simulated hosts.
 
 #[cfg(test)]
+mod between;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod crash;

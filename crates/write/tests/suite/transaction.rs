@@ -64,7 +64,7 @@ fn boards_that_fail_under_identity_are_noticed_on_the_canary() {
         .outcomes();
     assert_eq!(outcomes.len(), 1);
     let mut knowledge = Knowledge::builtin();
-    knowledge.remember(outcomes);
+    knowledge.remember(&peerway_core::observed::Observed::Known(outcomes));
     let refused = plan_knowing(&host, RoadId::IdentityGroups, &knowledge).unwrap_err();
     assert!(refused.to_string().contains("known-failure"), "{refused}");
     let journal = Journal::open(&mut store).unwrap();
