@@ -1,6 +1,6 @@
 //! The changing commands: apply, confirm, rollback, recover, undo, history, verify.
 
-mod children;
+pub(crate) mod children;
 mod guardian;
 mod live;
 

@@ -34,6 +34,7 @@ use baseline::Comparison;
 use look::Look;
 use watch::HostWatch;
 
+use crate::change::children::snapshot_of;
 use crate::say::{internal, print, undecided, usage};
 
 /// The hidden subcommand of the processes that open GPUs.
@@ -230,7 +231,9 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     // In a container, or in its view, a part of the GPUs is what there is.
     let exit = verdict::exit(&measured, arguments.within.is_none() && is_host());
     let view = arguments.within.as_ref().map(ToString::to_string);
-    if let Err(why) = keep.and_then(|keep| keep_result(keep, &place, &measured, view.as_deref())) {
+    let kept =
+        keep.and_then(|keep| keep_result(keep, &place, &measured, view.as_deref(), &mut notes));
+    if let Err(why) = kept {
         notes.push(format!("the result is not kept for peerway status: {why}"));
     }
     let comparison = baseline.map(|baseline| baseline.compare(&measured));
@@ -253,9 +256,18 @@ fn keep_result(
     place: &Path,
     measured: &Measurement,
     view: Option<&str>,
+    notes: &mut Vec<String>,
 ) -> Result<(), String> {
     let root = Root::open(place).map_err(|error| error.to_string())?;
-    match kept::brief(&root, measured, view, Timestamp::now()) {
+    // The state in which it was right, or wrong: another state makes it say nothing.
+    let host =
+        if place == Path::new("/") { "live".to_owned() } else { place.display().to_string() };
+    let after = snapshot_of(PathBuf::from("/proc/self/exe"), &host, &[]).map_err(|why| {
+        notes.push(format!(
+            "the result replaces no prediction: the host could not be looked at: {why}"
+        ));
+    });
+    match kept::brief(&root, measured, (view, Timestamp::now()), after.ok().as_ref()) {
         Some(test) => keep.replace(&test),
         // The last one stays.
         None => Ok(()),

@@ -63,12 +63,18 @@ impl Default for AddressSet {
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     hashes: usize,
+    /// Where two runs are merged: one for all sets, so that no set needs a second room of its own.
+    merged: Vec<u64>,
 }
 
 impl Budget {
     /// Room for 128 full sets (64 requesters with two kinds of event): 5 MiB.
     pub(crate) const fn new() -> Self {
-        Self { hashes: 128 * (MAX_ADDRESSES + waiting_room(MAX_ADDRESSES)) }
+        Self::of(128 * (MAX_ADDRESSES + waiting_room(MAX_ADDRESSES)))
+    }
+
+    const fn of(hashes: usize) -> Self {
+        Self { hashes, merged: Vec::new() }
     }
 
     const fn take(&mut self, hashes: usize) -> bool {
@@ -105,6 +111,19 @@ pub(crate) fn slot_of(hash: u64, mask: usize) -> usize {
     usize::try_from(hash & 0xffff_ffff).unwrap_or(0) & mask
 }
 
+/// Takes the lower of two fronts.
+#[inline]
+fn lower<'a>(a: &mut &'a [u64], b: &mut &'a [u64]) -> Option<u64> {
+    let from = match (a.first(), b.first()) {
+        (Some(first), Some(second)) if first <= second => a,
+        (Some(_), None) => a,
+        _ => b,
+    };
+    let (first, rest) = from.split_first()?;
+    *from = rest;
+    Some(*first)
+}
+
 impl AddressSet {
     /// Adds an address.
     #[inline]
@@ -129,23 +148,32 @@ impl AddressSet {
     #[cold]
     fn settle(&mut self, budget: &mut Budget) {
         let mut waiting = std::mem::take(&mut self.waiting);
-        self.absorb(&[waiting.get(..self.waiting_len).unwrap_or_default()], budget);
+        if let Some(some) = waiting.get_mut(..self.waiting_len) {
+            some.sort_unstable();
+            self.absorb(some, budget);
+        }
         waiting.resize(waiting_room(self.size), 0);
         self.waiting = waiting;
         self.waiting_len = 0;
     }
 
-    /// Sorts hashes in.
-    fn absorb(&mut self, parts: &[&[u64]], budget: &mut Budget) {
-        self.kept.reserve_exact(parts.iter().map(|part| part.len()).sum());
-        for part in parts {
-            self.kept.extend_from_slice(part);
+    /// Merges hashes in, which are in order.
+    fn absorb(&mut self, others: &[u64], budget: &mut Budget) {
+        let merged = &mut budget.merged;
+        merged.clear();
+        merged.reserve(self.kept.len() + others.len());
+        let (mut mine, mut theirs) = (self.kept.as_slice(), others);
+        let mut last = None;
+        while let Some(hash) = lower(&mut mine, &mut theirs)
+            && hash <= self.threshold
+        {
+            if last.replace(hash) != Some(hash) {
+                merged.push(hash);
+            }
         }
-        #[expect(clippy::stable_sort_primitive, reason = "merges runs: the front is in order")]
-        self.kept.sort();
-        self.kept.dedup();
-        let threshold = self.threshold;
-        self.kept.truncate(self.kept.partition_point(|hash| *hash <= threshold));
+        self.kept.clear();
+        self.kept.reserve_exact(merged.len());
+        self.kept.extend_from_slice(merged);
         self.make_room(budget);
     }
 
@@ -199,7 +227,7 @@ impl AddressSet {
         }
         let mut settled = self.clone();
         // What it holds is paid for; it may grow by what waits.
-        settled.settle(&mut Budget { hashes: 4 * MAX_ADDRESSES });
+        settled.settle(&mut Budget::of(4 * MAX_ADDRESSES));
         Cow::Owned(settled)
     }
 
@@ -208,8 +236,7 @@ impl AddressSet {
         while self.size < other.size && self.grow(budget) {}
         self.threshold = self.threshold.min(other.threshold);
         self.settle(budget);
-        let waiting = other.waiting.get(..other.waiting_len).unwrap_or_default();
-        self.absorb(&[&other.kept, waiting], budget);
+        self.absorb(&other.settled().kept, budget);
         self.waiting.resize(waiting_room(self.size), 0);
     }
 }
@@ -276,7 +303,7 @@ mod tests {
 
     #[test]
     fn without_room_it_is_estimated_early() {
-        let mut budget = Budget { hashes: 0 };
+        let mut budget = Budget::of(0);
         let mut set = AddressSet::default();
         for value in 1..=10_000 {
             set.insert(value, &mut budget);

@@ -66,12 +66,10 @@ fn page(body: &Diagnose) -> String {
     for ((verdict, confidence, codes), pairs) in &alike {
         let codes: Vec<&str> = codes.iter().map(|code| code.text()).collect();
         let word = text::painted(*verdict, text::verdict(*verdict));
-        let head = format!(
-            "{} pairs {word} ({}) {}",
-            pairs.len(),
-            text::confidence(*confidence),
-            codes.join(" ")
-        );
+        let count = pairs.len();
+        let noun = if count == 1 { "pair" } else { "pairs" };
+        let sure = text::confidence(*confidence);
+        let head = format!("{word}, {count} {noun} ({sure}) {}", codes.join(" "));
         out.push_str(&wrap(&head, "", "  "));
         let names: Vec<String> =
             pairs.iter().map(|pair| format!("{}>{}", pair.from, pair.to)).collect();

@@ -8,8 +8,8 @@ use peerway_klog::{Region, Scanner, Sink};
 use super::input::Input;
 use super::unpack;
 
-/// Bytes a read; fits the second-level cache.
-const CHUNK: usize = 256 << 10;
+/// Bytes a read: what was copied is still near when it is searched.
+const CHUNK: usize = 64 << 10;
 /// A part that is worth a thread.
 const PART: u64 = 32 << 20;
 /// Most threads: memory stays bounded, and a disk has enough of four readers.
@@ -144,15 +144,19 @@ fn in_parts(input: &Input, size: u64, wanted: &Wanted) -> (Read, Collector) {
     let count = input.read_at(&mut head, 0).unwrap_or(0);
     head.truncate(count);
     let mut read = Read { name: input.name.clone(), head, lines: 0, boots: 0, incomplete: None };
-    let mut all = collector(wanted);
+    let mut all = None;
     for part in parts {
-        all.append(&part.collector, read.lines, read.boots);
+        match &mut all {
+            // The first part is what the others are added to.
+            None => all = Some(part.collector),
+            Some(all) => all.append(&part.collector, read.lines, read.boots),
+        }
         read.lines += part.lines;
         read.boots += part.boots;
         read.incomplete = read.incomplete.or(part.incomplete);
     }
     read.boots += 1;
-    (read, all)
+    (read, all.unwrap_or_else(|| collector(wanted)))
 }
 
 fn part(input: &Input, wanted: &Wanted, from: u64, upto: u64) -> Part {

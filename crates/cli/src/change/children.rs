@@ -75,15 +75,7 @@ struct Line {
 
 impl Eyes for Here {
     fn snapshot(&self) -> Result<Snapshot, String> {
-        let mut arguments = vec!["--host".to_owned(), "live".to_owned()];
-        for file in &self.accelerators {
-            let file = file.to_str().ok_or_else(|| format!("{} is not text", file.display()))?;
-            arguments.extend(["--accelerator".to_owned(), file.to_owned()]);
-        }
-        arguments.push("snapshot-child".to_owned());
-        let text = output_of(self.program.clone(), arguments, LOOK)?;
-        let snapshot: Snapshot =
-            serde_json::from_str(&text).map_err(|error| format!("what the look gave: {error}"))?;
+        let snapshot = snapshot_of(self.program.clone(), "live", &self.accelerators)?;
         *self.last.borrow_mut() = Some(snapshot.clone());
         Ok(snapshot)
     }
@@ -135,6 +127,22 @@ impl Eyes for Here {
         let detail = format!("{}: {}", line.verdict, line.detail);
         Ok(Copied { from, to, intact: line.verdict == "intact", detail })
     }
+}
+
+/// A whole look at a host, by a child.
+pub(crate) fn snapshot_of(
+    program: PathBuf,
+    host: &str,
+    accelerators: &[PathBuf],
+) -> Result<Snapshot, String> {
+    let mut arguments = vec!["--host".to_owned(), host.to_owned()];
+    for file in accelerators {
+        let file = file.to_str().ok_or_else(|| format!("{} is not text", file.display()))?;
+        arguments.extend(["--accelerator".to_owned(), file.to_owned()]);
+    }
+    arguments.push("snapshot-child".to_owned());
+    let text = output_of(program, arguments, LOOK)?;
+    serde_json::from_str(&text).map_err(|error| format!("what the look gave: {error}"))
 }
 
 /// Standard output of a program that ended well and in time. It gets no input, and a group of its

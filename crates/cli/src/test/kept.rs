@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use peerway_core::address::PciAddress;
+use peerway_core::judge::judge;
+use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::measured::{
-    LAST_TEST, LAST_TEST_SCHEMA, LastTest, Outcome, TestedAllReduce, TestedGpu, TestedPair,
+    LAST_TEST, LAST_TEST_SCHEMA, LastTest, Outcome, TestedAllReduce, TestedGpu, TestedPair, grounds,
 };
 use peerway_gpu::{Arm, Measurement, PairResult, Verdict};
 use peerway_read::collect::measured::binding;
@@ -83,8 +85,8 @@ impl Drop for Keep {
 pub(super) fn brief(
     root: &Root,
     measured: &Measurement,
-    view: Option<&str>,
-    now: Timestamp,
+    (view, now): (Option<&str>, Timestamp),
+    after: Option<&Snapshot>,
 ) -> Option<LastTest> {
     let boot_id = root.observe("/proc/sys/kernel/random/boot_id").known()?.clone();
     let mut by_pair: BTreeMap<(PciAddress, PciAddress), Vec<&PairResult>> = BTreeMap::new();
@@ -114,14 +116,20 @@ pub(super) fn brief(
         measured_at: now.to_string(),
         view: view.map(str::to_owned),
         gpus: gpus.collect(),
-        pairs: by_pair.iter().map(|(pair, rows)| tested(*pair, rows)).collect(),
+        pairs: by_pair.iter().map(|(pair, rows)| tested(*pair, rows, after)).collect(),
         all_reduce: all_reduce.collect(),
     })
 }
 
 /// Sums up the rows of a pair: what failed in any way failed; what the driver refused in one way
 /// and did right in another is right.
-fn tested((from, to): (PciAddress, PciAddress), rows: &[&PairResult]) -> TestedPair {
+fn tested(
+    (from, to): (PciAddress, PciAddress),
+    rows: &[&PairResult],
+    after: Option<&Snapshot>,
+) -> TestedPair {
+    let predicted = after
+        .and_then(|snapshot| Some(judge(snapshot, snapshot.device(from)?, snapshot.device(to)?)));
     let any = |verdict| rows.iter().any(|row| row.verdict == verdict);
     let above = rows.iter().any(|row| row.above_line_rate);
     let outcome = if any(Verdict::Damaged) || above {
@@ -156,5 +164,6 @@ fn tested((from, to): (PciAddress, PciAddress), rows: &[&PairResult]) -> TestedP
         latency_seconds: best(|row| row.latency_seconds, f64::min),
         line_rate_bytes_per_second: best(|row| row.line_rate_bytes_per_second, f64::max),
         recorded,
+        grounds: predicted.as_ref().map(grounds),
     }
 }

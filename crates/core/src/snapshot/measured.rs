@@ -78,6 +78,17 @@ pub struct TestedPair {
     pub line_rate_bytes_per_second: Option<f64>,
     /// What the host recorded meanwhile that must not be, in sentences.
     pub recorded: Vec<String>,
+    /// What was to be said of the pair without a measurement when this one ended ([`grounds`]): as
+    /// long as that stays, what decides about the pair has not changed. None where nobody looked.
+    #[serde(default)]
+    pub grounds: Option<String>,
+}
+
+/// What a prediction rests on: a domain that was switched, a map that was lost, a register that was
+/// written or a fault that was logged changes it, without any driver being bound anew.
+pub fn grounds(pair: &Pair) -> String {
+    let codes: Vec<&str> = pair.codes.iter().map(|code| code.text()).collect();
+    format!("{:?} {}", pair.verdict, codes.join(" ")).to_lowercase()
 }
 
 /// Time of an all-reduce.
@@ -126,13 +137,17 @@ impl Measured {
         Self { test, old }
     }
 
-    /// Puts what was measured in the place of a prediction.
+    /// Puts what was measured in the place of a prediction, where the prediction is still the one
+    /// that was made when it was measured.
     pub fn correct(&self, pair: &mut Pair) {
         if self.old.is_some() {
             return;
         }
         let of = |tested: &&TestedPair| (tested.from, tested.to) == (pair.from, pair.to);
         let Some(tested) = self.test.pairs.iter().find(of) else { return };
+        if tested.grounds.as_deref() != Some(grounds(pair).as_str()) {
+            return self.doubt(tested, pair);
+        }
         let verdict = match tested.outcome {
             Outcome::Intact if pair.verdict == Verdict::Impaired || tested.is_slow() => {
                 Verdict::Impaired
@@ -149,6 +164,21 @@ impl Measured {
         pair.verdict = verdict;
         pair.basis = Basis::Measured;
         pair.confidence = Confidence::Certain;
+    }
+
+    /// Other grounds, and no measurement on them: what was right says nothing, and what was wrong
+    /// is not right because a prediction says so.
+    fn doubt(&self, tested: &TestedPair, pair: &mut Pair) {
+        let wrong = matches!(tested.outcome, Outcome::Damaged | Outcome::Hung);
+        if wrong && matches!(pair.verdict, Verdict::Works | Verdict::Impaired) {
+            pair.reason = format!(
+                "measured at {}: {}; what decides about the pair has changed since: run peerway test",
+                self.test.measured_at,
+                tested.describe()
+            );
+            pair.verdict = Verdict::Unknown;
+            pair.confidence = Confidence::Possible;
+        }
     }
 }
 
@@ -188,7 +218,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn kept(outcome: Outcome, rate: f64) -> LastTest {
+    fn kept(outcome: Outcome, rate: f64, before: Verdict) -> LastTest {
         let (from, to) = (gpu("0000:21:00.0"), gpu("0000:41:00.0"));
         LastTest {
             schema: LAST_TEST_SCHEMA.to_owned(),
@@ -207,6 +237,7 @@ mod tests {
                 latency_seconds: None,
                 line_rate_bytes_per_second: Some(60e9),
                 recorded: Vec::new(),
+                grounds: Some(grounds(&pair(before))),
             }],
             all_reduce: Vec::new(),
         }
@@ -234,7 +265,7 @@ mod tests {
 
     #[track_caller]
     fn check(outcome: Outcome, rate: f64, before: Verdict, after: Verdict, basis: Basis) {
-        let measured = Measured::new(kept(outcome, rate), Some("boot-1"), |_| Some(7));
+        let measured = Measured::new(kept(outcome, rate, before), Some("boot-1"), |_| Some(7));
         let mut pair = pair(before);
         measured.correct(&mut pair);
         assert_eq!((pair.verdict, pair.basis), (after, basis));
@@ -254,10 +285,37 @@ mod tests {
         check(Outcome::NotRun, 50e9, Works, Works, Basis::Predicted);
     }
 
+    /// Peer access was right under a map that is gone: no driver was bound anew, and all the same
+    /// nothing of it holds.
+    #[test]
+    fn what_decides_has_changed() {
+        let measured = |before: Option<Verdict>| {
+            let mut test = kept(Outcome::Intact, 50e9, Verdict::Works);
+            test.pairs[0].grounds = before.map(|before| grounds(&pair(before)));
+            Measured::new(test, Some("boot-1"), |_| Some(7))
+        };
+        for before in [Some(Verdict::Works), None] {
+            let mut now = pair(Verdict::Broken);
+            measured(before).correct(&mut now);
+            assert_eq!((now.verdict, now.basis), (Verdict::Broken, Basis::Predicted));
+        }
+        // And what was wrong is not right before it was measured again.
+        let mut now = pair(Verdict::Works);
+        Measured::new(kept(Outcome::Damaged, 50e9, Verdict::Broken), Some("boot-1"), |_| Some(7))
+            .correct(&mut now);
+        assert_eq!((now.verdict, now.basis), (Verdict::Unknown, Basis::Predicted));
+        assert!(now.reason.contains("run peerway test"), "{}", now.reason);
+        let mut now = pair(Verdict::Unknown);
+        now.codes = vec![code::PEER_MAP];
+        measured(Some(Verdict::Unknown)).correct(&mut now);
+        assert_eq!((now.verdict, now.basis), (Verdict::Unknown, Basis::Predicted));
+    }
+
     #[test]
     fn an_old_measurement_says_nothing_about_now() {
         let old = |boot: Option<&str>, binding: Option<u64>| {
-            let measured = Measured::new(kept(Outcome::Intact, 50e9), boot, |_| binding);
+            let measured =
+                Measured::new(kept(Outcome::Intact, 50e9, Verdict::Unknown), boot, |_| binding);
             let mut pair = pair(Verdict::Unknown);
             measured.correct(&mut pair);
             assert_eq!(pair.basis, Basis::Predicted);

@@ -100,13 +100,16 @@ pub(crate) fn run(
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Essence {
     files: BTreeMap<String, Node>,
+    /// Nodes of devices that have another mode than they were made with.
+    modes: BTreeMap<String, u32>,
     hidden: String,
     pub(crate) environment: Option<String>,
 }
 
 impl std::fmt::Debug for Essence {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{} files, {}, {:?}", self.files.len(), self.hidden, self.environment)
+        let Self { files, modes, hidden, environment } = self;
+        write!(out, "{} files, {modes:?}, {hidden}, {environment:?}", files.len())
     }
 }
 
@@ -125,18 +128,27 @@ impl Essence {
         });
         let state = host.state();
         let hidden = format!(
-            "{:?} {:?} {:?} {:?} {:?}",
-            state.modes,
+            "{:?} {:?} {:?} {:?}",
             state.persistent,
             state.services.keys(),
             state.entries,
             state.stuck
         );
-        Self { files, hidden, environment }
+        Self { files, modes: state.modes.clone(), hidden, environment }
     }
 
     /// The same but for the environment.
     pub(crate) fn same_host(&self, other: &Self) -> bool {
+        self.modes == other.modes && self.same_but_for_fences(other)
+    }
+
+    /// The same host, with all of its fences or more: nobody new is let in.
+    pub(crate) fn at_least_as_closed(&self, other: &Self) -> bool {
+        let stands = |(node, mode): (&String, &u32)| self.modes.get(node) == Some(mode);
+        other.modes.iter().all(stands) && self.same_but_for_fences(other)
+    }
+
+    fn same_but_for_fences(&self, other: &Self) -> bool {
         self.files == other.files && self.hidden == other.hidden
     }
 
@@ -147,6 +159,7 @@ impl Essence {
             .filter(|path| self.files.get(*path) != other.files.get(*path))
             .map(|path| format!("{path}: {:?} / {:?}", self.files.get(path), other.files.get(path)))
             .collect();
+        lines.push(format!("{:?} / {:?}", self.modes, other.modes));
         lines.push(format!("{} / {}", self.hidden, other.hidden));
         lines.push(format!("{:?} / {:?}", self.environment, other.environment));
         lines.join("\n")
