@@ -38,7 +38,7 @@ impl Sink for Found {
     }
 
     fn notice(&mut self, notice: &Notice<'_>) {
-        self.0.push(format!("{} {:?} {:?}", notice.line, notice.stamp, notice.fact));
+        self.0.push(format!("{} {:?} {:?}", notice.line, notice.when.stamp(), notice.fact));
     }
 }
 

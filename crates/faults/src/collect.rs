@@ -183,7 +183,7 @@ impl Sink for Collector {
             notice.fact,
             Fact::DeviceFound { .. } | Fact::GroupJoined { .. } | Fact::Boot { .. }
         );
-        if !of_host && self.filters && !self.admits(notice.boot, || notice.stamp) {
+        if !of_host && self.filters && !self.admits(notice.boot, || notice.when.stamp()) {
             return;
         }
         match notice.fact {

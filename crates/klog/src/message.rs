@@ -43,7 +43,7 @@ impl<'a> Context<'a> {
         Notice {
             line: self.place.line,
             boot: self.boot,
-            stamp: self.stamp,
+            when: When::known(self.stamp),
             text: self.message,
             driver: None,
             fact,

@@ -2,8 +2,8 @@
 
 use peerway_core::address::{BusAddress, PciAddress, VendorDevice};
 
+use crate::event::When;
 use crate::nvidia::Stage;
-use crate::stamp::Stamp;
 
 mod codes;
 
@@ -21,7 +21,7 @@ pub struct Notice<'a> {
     /// Number of the boot within the input: 0 up to the first `Linux version` line.
     pub boot: u32,
     /// When it was logged.
-    pub stamp: Stamp,
+    pub when: When<'a>,
     /// The message, without its envelope.
     pub text: &'a [u8],
     /// Driver, bus or class name in front of the device that the line is about.

@@ -9,7 +9,8 @@ use peerway_core::address::{BusAddress, PciAddress};
 
 use crate::amd;
 use crate::event::{Access, Direction, Event, Iommu, Kind, Reason, Requester, When};
-use crate::{digits, text, vtd_reason};
+use crate::notice::Fact;
+use crate::{digits, host_line, text, vtd_reason};
 
 /// Reads a whole event from the first line of a text into an event that only this function has
 /// filled before: the fields that it never touches stay empty. Line and boot are left to the
@@ -46,6 +47,25 @@ pub(crate) fn event<'a>(text: &'a [u8], event: &mut Event<'a>) -> Option<usize> 
     event.when = When::raw(text, start);
     event.text = message.get(..message.len() - rest.len())?;
     Some(text.len() - rest.len() + feed)
+}
+
+/// Reads a line that is nothing but `function: N callbacks suppressed`, whose anchor stands at `at`,
+/// from the front of a text: its length with its line feed, its time, its message and what it says.
+#[inline]
+pub(crate) fn suppressed(text: &[u8], at: usize) -> Option<(usize, When<'_>, &[u8], Fact<'_>)> {
+    let end = at + b" callbacks suppressed".len();
+    let feed = match text.get(end) {
+        Some(b'\n') => 1,
+        None => 0,
+        Some(_) => return None,
+    };
+    let start = message_start(text)?;
+    let message = text.get(start..end)?;
+    let fact = host_line::suppressed(message, at.checked_sub(start)?)?;
+    let Fact::Suppressed { function, .. } = fact else { return None };
+    // Nothing stands in front of the function.
+    let (front, _) = text::last_word(text.get(start..at)?);
+    (front.len() == function.len() + 1).then(|| (end + feed, When::raw(text, start), message, fact))
 }
 
 /// Where the message begins in a first line of `dmesg`, of a system log in either date form, or

@@ -1,9 +1,9 @@
 //! The scanner: bytes in, events and notices out.
 
-use crate::anchors::Hit;
+use crate::anchors::{Family, Hit};
 use crate::clean;
 use crate::envelope;
-use crate::event::{Event, Iommu, Kind};
+use crate::event::{Event, Iommu, Kind, When};
 use crate::held::Place;
 use crate::json::{self, Token, Value};
 use crate::message::Reader;
@@ -230,7 +230,11 @@ impl Scanner {
                 rest = tail;
             }
             let Some((lines, hit)) = self.next_anchored(rest) else { return };
-            rest = match self.plain(lines, &mut event, sink) {
+            let quick = match hit {
+                Some((Family::Suppressed, at)) => self.suppressed(lines, at, sink),
+                _ => self.plain(lines, &mut event, sink),
+            };
+            rest = match quick {
                 Some(tail) => tail,
                 None => self.first_line(lines, hit, sink),
             };
@@ -254,6 +258,25 @@ impl Scanner {
         event.line = self.lines;
         event.boot = self.reader.boot();
         sink.event(event);
+        lines.get(length..)
+    }
+
+    /// Reads the first of several lines, if it is a plain notice of a rate limit, of which a log can
+    /// be full; `at` is where its anchor stands. Gives those behind it.
+    fn suppressed<'a>(
+        &mut self,
+        lines: &'a [u8],
+        at: usize,
+        sink: &mut impl Sink,
+    ) -> Option<&'a [u8]> {
+        if !self.reader.is_clear() || self.sequence.is_some() {
+            return None;
+        }
+        let (length, when, text, fact) = plain::suppressed(lines, at)?;
+        self.lines += 1;
+        self.bytes += u64::try_from(length).unwrap_or(0);
+        let (line, boot) = (self.lines, self.reader.boot());
+        sink.notice(&Notice { line, boot, when, text, driver: None, fact });
         lines.get(length..)
     }
 
@@ -384,8 +407,8 @@ impl Scanner {
             let stamp = Stamp { monotonic_us: Some(head.monotonic_us), ..Stamp::default() };
             let fact = Fact::RecordsLost { count: missing - 1 };
             let text = line;
-            let boot = self.reader.boot();
-            sink.notice(&Notice { line: self.lines, boot, stamp, text, driver: None, fact });
+            let (boot, when) = (self.reader.boot(), When::known(stamp));
+            sink.notice(&Notice { line: self.lines, boot, when, text, driver: None, fact });
         }
         self.sequence = Some(head.sequence);
     }

@@ -250,7 +250,7 @@ impl Summary {
             Fact::Bar { start, .. } => (None, *start),
             _ => (None, None),
         };
-        let at = Occurrence { line: notice.line, boot: notice.boot, stamp: notice.stamp };
+        let at = Occurrence { line: notice.line, boot: notice.boot, stamp: notice.when.stamp() };
         if let Some(seen) = self.driver_events.get_mut(&key) {
             seen.count += counted;
             seen.last = at;
@@ -349,7 +349,7 @@ impl Sink for Summary {
 
     fn notice(&mut self, notice: &Notice<'_>) {
         self.device(notice);
-        let at = || Occurrence { line: notice.line, boot: notice.boot, stamp: notice.stamp };
+        let at = || Occurrence { line: notice.line, boot: notice.boot, stamp: notice.when.stamp() };
         match notice.fact {
             Fact::Suppressed { function, count, iommu_events } => {
                 if iommu_events {

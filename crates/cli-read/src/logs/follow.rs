@@ -94,7 +94,8 @@ impl Sink for Follower<'_> {
         if self.each {
             return;
         }
-        let time = peerway_faults::facts::time(notice.stamp).unwrap_or_else(|| "-".to_owned());
+        let time =
+            peerway_faults::facts::time(notice.when.stamp()).unwrap_or_else(|| "-".to_owned());
         if let Fact::Suppressed { count, iommu_events: true, .. } = notice.fact {
             let before = self.suppressed;
             self.suppressed = before.saturating_add(count);
