@@ -1,17 +1,20 @@
 //! The verdict on one ordered pair: can a request of the one reach the memory of the other?
 //!
-//! The order of the questions: is either device in a guest, do both answer, can the requester
-//! address the target at all, does its driver offer peer access, where does the request turn, what
-//! does the requester's own IOMMU domain do to the address that its driver uses, does the root
-//! complex forward it, are the links what they should be. Each answer is yes, no or unknown; a
-//! "no" makes the pair broken, an unknown makes it unknown, and only yes on every question makes
-//! it work, as a prediction.
+//! The order of the questions ([`judge`], `answer`): do both devices answer, is either in a guest,
+//! does NVLink carry it, does the requester's driver offer peer access and with which addresses,
+//! can the target be reached at them, where does the request turn, what does the requester's own
+//! IOMMU domain do to it, does the root complex forward it, what makes a yes doubtful, are the links
+//! what they should be. The first answer that is not yes decides: a "no" makes the pair broken
+//! (unknown where NVLink that was not seen may carry it all the same), an unknown makes it unknown.
+//! Only yes on every question makes it work, as a prediction; a measurement that still holds comes
+//! last and outranks it (`measured`).
 
 pub mod addressing;
 pub mod domain;
 mod doubt;
 pub mod encryption;
 pub mod forwarding;
+pub mod measured;
 mod nvlink;
 mod peer_map;
 pub mod reach;
@@ -80,7 +83,8 @@ pub struct Pair {
     pub basis: Basis,
     /// How sure it is.
     pub confidence: Confidence,
-    /// Codes of the findings that explain it, the deciding one first.
+    /// Codes of the findings that explain it, the deciding one first; none where a measurement says
+    /// otherwise than the prediction that they explained.
     pub codes: Vec<Code>,
     /// In one sentence, why.
     pub reason: String,

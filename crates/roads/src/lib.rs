@@ -10,8 +10,8 @@
 //! - [`Knowledge`] is what the gates know about kernels, drivers and boards, as data.
 //! - [`explain`] gives the page of a gate.
 //!
-//! Two rules hold everywhere: a gate never passes on an unknown, and no plan names a device, a
-//! group or a tenant that is not the goal's.
+//! Two rules hold everywhere: a gate never passes on an unknown, and no step touches a device, a
+//! group or a tenant of somebody else; a plan names those only to keep them as they are.
 #![forbid(unsafe_code)]
 
 mod assess;

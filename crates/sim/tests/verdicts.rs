@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use peerway_core::diagnose::pairs::{PairScope, judge_all};
-use peerway_core::judge::Verdict as Judged;
+use peerway_core::judge::{Confidence, Pair, Verdict as Judged};
 use peerway_core::snapshot::OriginKind;
 use peerway_read::host::{Request, collect};
 use peerway_read::root::Root;
 use peerway_sim::expect::{ExpectedHost, Verdict};
 use peerway_sim::hosts;
 
-/// One line for each pair that came out otherwise than it should.
-fn differences(host: &ExpectedHost) -> Vec<String> {
+/// Every pair of a host, judged.
+fn judged(host: &ExpectedHost) -> Vec<Pair> {
     let root = Root::recorded(Arc::new(host.builder.tree().unwrap()));
     let request = Request {
         host: format!("sim:{}", host.name),
@@ -21,8 +21,12 @@ fn differences(host: &ExpectedHost) -> Vec<String> {
         privileged: true,
         ..Request::default()
     };
-    let snapshot = collect(&root, request);
-    let pairs = judge_all(&snapshot, &PairScope::default());
+    judge_all(&collect(&root, request), &PairScope::default())
+}
+
+/// One line for each pair that came out otherwise than it should.
+fn differences(host: &ExpectedHost) -> Vec<String> {
+    let pairs = judged(host);
     let mut lines = Vec::new();
     if pairs.len() != host.expectations.len() {
         lines.push(format!("{} pairs for {}", pairs.len(), host.expectations.len()));
@@ -63,4 +67,22 @@ fn every_host_gets_the_verdicts_that_are_right() {
         wrong.extend(differences(&host).into_iter().map(|line| (host.name, line)));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The same two slots under the same domains: only what is known of the board differs.
+#[test]
+fn a_board_that_no_list_has_is_never_sure() {
+    let sureness = |name: &str| {
+        let host = hosts::all().into_iter().find(|host| host.name == name).unwrap();
+        let pairs = judged(&host);
+        assert_eq!(pairs.len(), 2, "{name}");
+        pairs.into_iter().map(|pair| (pair.confidence, pair.reason)).collect::<Vec<_>>()
+    };
+    for (confidence, reason) in sureness("intel-identity") {
+        assert_eq!(confidence, Confidence::Probable, "{reason}");
+    }
+    for (confidence, reason) in sureness("intel-unlisted") {
+        assert_eq!(confidence, Confidence::Possible, "{reason}");
+        assert!(reason.contains("10de:3fff) is not known"), "{reason}");
+    }
 }

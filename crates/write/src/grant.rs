@@ -1,4 +1,5 @@
-//! The right to change a host: one process at a time, and only where nothing is left undone.
+//! The right to change a host. One process at a time has it: whoever opened the store holds its lock
+//! (`store.rs`).
 
 use thiserror::Error;
 
@@ -29,8 +30,9 @@ pub enum GrantError {
     NotAHost(String),
 }
 
-/// The token without which nothing is changed. Its only constructor looks at lock, root and
-/// journal; dropping it lets the lock go.
+/// The token without which nothing is changed. Its only constructor checks root and place and opens
+/// the journal; whether something is left undone is asked by `apply` alone, since the other commands
+/// are there to end that. The lock lasts as long as the store that it borrows.
 #[derive(Debug)]
 pub struct WriteGrant<'s> {
     pub(crate) journal: Journal<'s>,

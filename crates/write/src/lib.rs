@@ -2,7 +2,8 @@
 //!
 //! A [`Plan`](peerway_roads::Plan) holds every choice; this crate carries it out and takes it back:
 //!
-//! - [`grant::WriteGrant`]: the lock, taken once, and the journal below it.
+//! - [`store`]: the lock of a host, and the file that the journal is in.
+//! - [`grant::WriteGrant`]: the right to change it, over an open store.
 //! - [`mutator::Host`]: what can be changed and seen; [`simulated`] and [`live`] implement it.
 //! - [`scope`]: what a plan may touch, asked of the host and not of the plan.
 //! - [`journal`]: append-only records, each synced before the act that it announces.

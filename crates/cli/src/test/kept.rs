@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use peerway_core::address::PciAddress;
 use peerway_core::judge::judge;
+use peerway_core::judge::measured::grounds;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::measured::{
-    LAST_TEST, LAST_TEST_SCHEMA, LastTest, Outcome, TestedAllReduce, TestedGpu, TestedPair, grounds,
+    LAST_TEST, LAST_TEST_SCHEMA, LastTest, Outcome, TestedAllReduce, TestedGpu, TestedPair,
 };
 use peerway_gpu::{Arm, Measurement, PairResult, Verdict};
 use peerway_read::collect::measured::binding;

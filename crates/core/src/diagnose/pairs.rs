@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::judge::measured::correct;
 use crate::judge::{Pair, judge};
 use crate::snapshot::Snapshot;
 use crate::snapshot::pci::PciDevice;
@@ -57,7 +58,7 @@ pub fn judge_all(snapshot: &Snapshot, scope: &PairScope) -> Vec<Pair> {
     }
     if let Some(measured) = snapshot.measured.known() {
         for pair in &mut pairs {
-            measured.correct(pair);
+            correct(measured, pair);
         }
     }
     pairs.sort_by_key(|pair| (pair.from, pair.to));

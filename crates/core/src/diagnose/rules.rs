@@ -1,4 +1,8 @@
-//! All rules, one a file.
+//! All rules, one a file, in the order of their codes.
+//!
+//! No rules, but what rules share: `boot` (words of the command line in effect), `registry` (keys of
+//! NVIDIA's driver), `processes`, `firmware_menu` and `support`, `fault_support` for those of the log;
+//! `testing` and `fault_testing` build the hosts of the tests, `tests` holds all pages to their form.
 
 mod across_tenants;
 mod acs_override;
@@ -14,36 +18,33 @@ mod contested;
 mod could_not_look;
 mod dead_device;
 mod decided_in_guest;
+mod device_faults;
+mod device_state;
 mod encryption_bit;
 mod external_device;
-mod fault_device;
-mod fault_event;
-mod fault_gpu;
-mod fault_gpu_own;
-mod fault_init;
-mod fault_lost;
-mod fault_noise;
-mod fault_peer_access;
-mod fault_refused;
-mod fault_state;
 mod fault_support;
 #[cfg(test)]
 mod fault_testing;
-mod fault_xid;
 mod firmware_menu;
 mod firmware_settings;
 mod firmware_state;
 mod forced_capability;
 mod forked_driver;
 mod forwarding_unknown;
+mod gpu_faults;
+mod gpu_own_errors;
 mod host_not_visible;
 mod identity_under_snp;
 mod idle_vfio;
 mod imported;
+mod init_failed;
+mod iommu_events;
 mod iommu_off;
 mod iommu_soft;
 mod kernel_unknown;
+mod log_lost_events;
 mod log_not_read;
+mod loud_lines;
 mod mapped_by_driver;
 mod narrow_link;
 mod no_acs_on_root_ports;
@@ -54,8 +55,10 @@ mod nvlink;
 mod nvlink_not_visible;
 pub mod p2p_mechanism;
 mod passthrough_boot;
+mod peer_faults;
 mod peer_map;
 mod peer_map_spoiled;
+mod peer_refused;
 mod processes;
 mod protected_tenant;
 mod raw_under_translation;
@@ -83,6 +86,7 @@ mod unassigned_bar;
 mod unity_mapping;
 mod untranslated;
 mod workaround;
+mod xid;
 
 use super::Rule;
 
@@ -139,17 +143,17 @@ pub const RULES: &[Rule] = &[
     contested::RULE,
     shared_group::RULE,
     idle_vfio::RULE,
-    fault_peer_access::RULE,
-    fault_gpu::RULE,
-    fault_device::RULE,
-    fault_lost::RULE,
-    fault_init::RULE,
-    fault_xid::RULE,
-    fault_event::RULE,
-    fault_gpu_own::RULE,
-    fault_state::RULE,
-    fault_refused::RULE,
-    fault_noise::RULE,
+    peer_faults::RULE,
+    gpu_faults::RULE,
+    device_faults::RULE,
+    log_lost_events::RULE,
+    init_failed::RULE,
+    xid::RULE,
+    iommu_events::RULE,
+    gpu_own_errors::RULE,
+    device_state::RULE,
+    peer_refused::RULE,
+    loud_lines::RULE,
     could_not_look::RULE,
     log_not_read::RULE,
     asleep::RULE,

@@ -1,5 +1,5 @@
-//! What keeps a "works" from being surer than its source: answers that were overridden, drivers
-//! that nobody has verified.
+//! What keeps a "works" from being surer than its source: answers that were overridden, boards that
+//! nobody has listed, drivers that nobody has verified.
 
 use super::{Answer, Confidence, Verdict, addressing};
 use crate::boards;
@@ -19,7 +19,30 @@ pub(super) fn weigh(
         return answer;
     }
     let answer = forced(snapshot, from, to, answer);
+    let answer = unlisted(snapshot, from, to, answer);
     other_makers(from, answer)
+}
+
+/// Whether the stock driver offers peer access on a board that nobody has listed, and how far its
+/// chip's addresses reach, is not known: what would arrive may not be asked for.
+fn unlisted(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, answer: Answer) -> Answer {
+    let concerned = from.driver_name() == Some("nvidia")
+        && from.is_gpu()
+        && to.is_gpu()
+        && !addressing::is_fork(snapshot);
+    if !concerned || answer.verdict != Verdict::Works {
+        return answer;
+    }
+    let Some(device) = [from, to].into_iter().find(|device| !offers(device)) else {
+        return answer;
+    };
+    let reason = format!(
+        "{}; whether NVIDIA's driver offers peer access on {} ({}) is not known",
+        answer.reason,
+        name(device),
+        device.ids
+    );
+    Answer { reason, ..answer }.at_most(Confidence::Possible)
 }
 
 /// `ForceP2P` skips the question whether the boards have the path. What loses data on the way does

@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::PciAddress;
-use crate::judge::{Basis, Confidence, Pair, Verdict};
 
 /// Where it is kept; written by `test` as root, and by nothing else.
 pub const LAST_TEST: &str = "/var/lib/peerway/test/last.json";
@@ -78,17 +77,11 @@ pub struct TestedPair {
     pub line_rate_bytes_per_second: Option<f64>,
     /// What the host recorded meanwhile that must not be, in sentences.
     pub recorded: Vec<String>,
-    /// What was to be said of the pair without a measurement when this one ended ([`grounds`]): as
+    /// What was to be said of the pair without a measurement when this one ended
+    /// ([`crate::judge::measured::grounds`]): as
     /// long as that stays, what decides about the pair has not changed. None where nobody looked.
     #[serde(default)]
     pub grounds: Option<String>,
-}
-
-/// What a prediction rests on: a domain that was switched, a map that was lost, a register that was
-/// written or a fault that was logged changes it, without any driver being bound anew.
-pub fn grounds(pair: &Pair) -> String {
-    let codes: Vec<&str> = pair.codes.iter().map(|code| code.text()).collect();
-    format!("{:?} {}", pair.verdict, codes.join(" ")).to_lowercase()
 }
 
 /// Time of an all-reduce.
@@ -136,55 +129,11 @@ impl Measured {
         };
         Self { test, old }
     }
-
-    /// Puts what was measured in the place of a prediction, where the prediction is still the one
-    /// that was made when it was measured.
-    pub fn correct(&self, pair: &mut Pair) {
-        if self.old.is_some() {
-            return;
-        }
-        let of = |tested: &&TestedPair| (tested.from, tested.to) == (pair.from, pair.to);
-        let Some(tested) = self.test.pairs.iter().find(of) else { return };
-        if tested.grounds.as_deref() != Some(grounds(pair).as_str()) {
-            return self.doubt(tested, pair);
-        }
-        let verdict = match tested.outcome {
-            Outcome::Intact if pair.verdict == Verdict::Impaired || tested.is_slow() => {
-                Verdict::Impaired
-            }
-            Outcome::Intact => Verdict::Works,
-            Outcome::Damaged | Outcome::Hung => Verdict::Broken,
-            Outcome::Refused | Outcome::NotRun => return,
-        };
-        if verdict != pair.verdict {
-            // What explains the prediction does not explain what was measured.
-            pair.codes.clear();
-        }
-        pair.reason = format!("measured at {}: {}", self.test.measured_at, tested.describe());
-        pair.verdict = verdict;
-        pair.basis = Basis::Measured;
-        pair.confidence = Confidence::Certain;
-    }
-
-    /// Other grounds, and no measurement on them: what was right says nothing, and what was wrong
-    /// is not right because a prediction says so.
-    fn doubt(&self, tested: &TestedPair, pair: &mut Pair) {
-        let wrong = matches!(tested.outcome, Outcome::Damaged | Outcome::Hung);
-        if wrong && matches!(pair.verdict, Verdict::Works | Verdict::Impaired) {
-            pair.reason = format!(
-                "measured at {}: {}; what decides about the pair has changed since: run peerway test",
-                self.test.measured_at,
-                tested.describe()
-            );
-            pair.verdict = Verdict::Unknown;
-            pair.confidence = Confidence::Possible;
-        }
-    }
 }
 
 impl TestedPair {
     /// Less than half of what the link can carry.
-    fn is_slow(&self) -> bool {
+    pub(crate) fn is_slow(&self) -> bool {
         match (self.bandwidth_bytes_per_second, self.line_rate_bytes_per_second) {
             (Some(rate), Some(line)) => rate * 2.0 < line,
             _ => false,
@@ -192,7 +141,7 @@ impl TestedPair {
     }
 
     /// In words.
-    fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let what = match self.outcome {
             Outcome::Intact => "every byte was right".to_owned(),
             Outcome::Damaged => {
@@ -205,125 +154,5 @@ impl TestedPair {
         let rate = self.bandwidth_bytes_per_second.map(|rate| format!("{:.1} GB/s", rate / 1e9));
         let parts = std::iter::once(what).chain(rate).chain(self.recorded.iter().cloned());
         parts.collect::<Vec<_>>().join(", ")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::code;
-    use crate::route::{Route, Turn};
-
-    fn gpu(text: &str) -> PciAddress {
-        text.parse().unwrap()
-    }
-
-    fn kept(outcome: Outcome, rate: f64, before: Verdict) -> LastTest {
-        let (from, to) = (gpu("0000:21:00.0"), gpu("0000:41:00.0"));
-        LastTest {
-            schema: LAST_TEST_SCHEMA.to_owned(),
-            boot_id: "boot-1".to_owned(),
-            measured_at: "2026-11-30T10:00:00Z".to_owned(),
-            view: None,
-            gpus: [from, to]
-                .map(|address| TestedGpu { address, uuid: String::new(), binding: Some(7) })
-                .to_vec(),
-            pairs: vec![TestedPair {
-                from,
-                to,
-                outcome,
-                damage: None,
-                bandwidth_bytes_per_second: Some(rate),
-                latency_seconds: None,
-                line_rate_bytes_per_second: Some(60e9),
-                recorded: Vec::new(),
-                grounds: Some(grounds(&pair(before))),
-            }],
-            all_reduce: Vec::new(),
-        }
-    }
-
-    fn pair(verdict: Verdict) -> Pair {
-        Pair {
-            from: gpu("0000:21:00.0"),
-            to: gpu("0000:41:00.0"),
-            verdict,
-            basis: Basis::Predicted,
-            confidence: Confidence::Possible,
-            codes: vec![code::ROUTE_UNKNOWN],
-            reason: String::new(),
-            route: Route {
-                from: gpu("0000:21:00.0"),
-                to: gpu("0000:41:00.0"),
-                up: Vec::new(),
-                down: Vec::new(),
-                above: Vec::new(),
-                turn: Turn::HostBridges,
-            },
-        }
-    }
-
-    #[track_caller]
-    fn check(outcome: Outcome, rate: f64, before: Verdict, after: Verdict, basis: Basis) {
-        let measured = Measured::new(kept(outcome, rate, before), Some("boot-1"), |_| Some(7));
-        let mut pair = pair(before);
-        measured.correct(&mut pair);
-        assert_eq!((pair.verdict, pair.basis), (after, basis));
-        assert_eq!(pair.codes.is_empty(), before != after);
-    }
-
-    #[test]
-    fn what_was_measured_replaces_a_prediction() {
-        use Verdict::{Broken, Impaired, Unknown, Works};
-        check(Outcome::Intact, 50e9, Unknown, Works, Basis::Measured);
-        check(Outcome::Intact, 50e9, Broken, Works, Basis::Measured);
-        check(Outcome::Intact, 50e9, Impaired, Impaired, Basis::Measured);
-        check(Outcome::Intact, 20e9, Works, Impaired, Basis::Measured);
-        check(Outcome::Damaged, 50e9, Works, Broken, Basis::Measured);
-        check(Outcome::Hung, 50e9, Broken, Broken, Basis::Measured);
-        check(Outcome::Refused, 50e9, Unknown, Unknown, Basis::Predicted);
-        check(Outcome::NotRun, 50e9, Works, Works, Basis::Predicted);
-    }
-
-    /// Peer access was right under a map that is gone: no driver was bound anew, and all the same
-    /// nothing of it holds.
-    #[test]
-    fn what_decides_has_changed() {
-        let measured = |before: Option<Verdict>| {
-            let mut test = kept(Outcome::Intact, 50e9, Verdict::Works);
-            test.pairs[0].grounds = before.map(|before| grounds(&pair(before)));
-            Measured::new(test, Some("boot-1"), |_| Some(7))
-        };
-        for before in [Some(Verdict::Works), None] {
-            let mut now = pair(Verdict::Broken);
-            measured(before).correct(&mut now);
-            assert_eq!((now.verdict, now.basis), (Verdict::Broken, Basis::Predicted));
-        }
-        // And what was wrong is not right before it was measured again.
-        let mut now = pair(Verdict::Works);
-        Measured::new(kept(Outcome::Damaged, 50e9, Verdict::Broken), Some("boot-1"), |_| Some(7))
-            .correct(&mut now);
-        assert_eq!((now.verdict, now.basis), (Verdict::Unknown, Basis::Predicted));
-        assert!(now.reason.contains("run peerway test"), "{}", now.reason);
-        let mut now = pair(Verdict::Unknown);
-        now.codes = vec![code::PEER_MAP];
-        measured(Some(Verdict::Unknown)).correct(&mut now);
-        assert_eq!((now.verdict, now.basis), (Verdict::Unknown, Basis::Predicted));
-    }
-
-    #[test]
-    fn an_old_measurement_says_nothing_about_now() {
-        let old = |boot: Option<&str>, binding: Option<u64>| {
-            let measured =
-                Measured::new(kept(Outcome::Intact, 50e9, Verdict::Unknown), boot, |_| binding);
-            let mut pair = pair(Verdict::Unknown);
-            measured.correct(&mut pair);
-            assert_eq!(pair.basis, Basis::Predicted);
-            measured.old.unwrap()
-        };
-        assert!(old(Some("boot-2"), Some(7)).contains("rebooted"));
-        assert!(old(Some("boot-1"), Some(8)).contains("was bound to 0000:21:00.0"));
-        assert!(old(Some("boot-1"), None).contains("could not be read"));
-        assert!(old(None, Some(7)).contains("could not be read"));
     }
 }

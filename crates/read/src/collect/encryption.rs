@@ -3,10 +3,10 @@
 //! Both decide about roads, and a wrong "no" would break another tenant, so that "no" needs
 //! evidence of its own: what proves "yes" proves nothing by being missing.
 
+use peerway_core::command_line;
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::iommu::Iommu;
 use peerway_core::snapshot::kernel::{Cpu, Established, Kernel, MemoryEncryption, Tristate};
-use peerway_core::words;
 
 use crate::root::Root;
 
@@ -65,7 +65,8 @@ fn flag_evidence(cpu: &Cpu, flag: &str) -> (String, String) {
 /// SME is active where `mem_encrypt=on` is given and the processor has it.
 fn sme(kernel: &Kernel, cpu: &Cpu, log: &[String]) -> Established {
     let mut evidence = vec![flag_evidence(cpu, "sme")];
-    let asked = kernel.command_line.known().map(|line| words::last_value(line, "mem_encrypt"));
+    let asked =
+        kernel.command_line.known().map(|line| command_line::last_value(line, "mem_encrypt"));
     match &asked {
         Some(Some(value)) => {
             evidence.push((COMMAND_LINE.to_owned(), format!("mem_encrypt={value}")));
@@ -197,7 +198,7 @@ impl Snp<'_> {
     fn command_line(&self, evidence: &mut Vec<(String, String)>) -> bool {
         let Some(line) = self.kernel.command_line.known() else { return false };
         let mut off = false;
-        for (key, value) in words::split(line) {
+        for (key, value) in command_line::split(line) {
             let value = value.unwrap_or_default();
             let mut items = value.split(',');
             let mut has = |wanted: &str| items.any(|item| item == wanted);
@@ -205,7 +206,9 @@ impl Snp<'_> {
                 "sev" => has("nosnp"),
                 "amd_iommu" => has("off"),
                 "iommu" => items.any(|item| item == "off" || (item == "pt" && self.needs_mode())),
-                "iommu.passthrough" => words::switch(&value) == Some(true) && self.needs_mode(),
+                "iommu.passthrough" => {
+                    command_line::switch(&value) == Some(true) && self.needs_mode()
+                }
                 _ => false,
             };
             if found {

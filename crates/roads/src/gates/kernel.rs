@@ -1,9 +1,9 @@
 //! Gates on the kernel: what it can do, what it lets root do, what failed on it before.
 
+use peerway_core::command_line::{self, Effect};
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::iommu::IommuVendor;
 use peerway_core::snapshot::kernel::Tristate;
-use peerway_core::words::{self, Effect};
 
 use super::some_of;
 use crate::gate::{Gate, GateCode};
@@ -207,7 +207,7 @@ pub(crate) fn pass_through_mode(scene: &Scene<'_>) -> Gate {
 pub(crate) fn real_groups(scene: &Scene<'_>) -> Gate {
     match &scene.snapshot().kernel.command_line {
         Observed::Known(line) => {
-            let pretending = words::parse(line)
+            let pretending = command_line::parse(line)
                 .into_iter()
                 .find(|word| word.meaning.has(Effect::PretendsIsolation));
             match pretending {

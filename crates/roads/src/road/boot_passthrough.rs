@@ -1,6 +1,6 @@
 //! `boot-passthrough`: the whole host booted with default domains of type identity.
 
-use peerway_core::words::{self, Effect};
+use peerway_core::command_line::{self, Effect};
 
 use super::{Actor, Draft, Reversible, everybody};
 use crate::gate::Passed;
@@ -50,7 +50,7 @@ pub(super) fn road(scene: &Scene<'_>) -> Draft {
 fn in_force(scene: &Scene<'_>) -> Passed {
     let Some(line) = scene.snapshot().kernel.command_line.known() else { return Passed::Unknown };
     // The last word counts.
-    let last = words::parse(line).into_iter().rev().find(|word| {
+    let last = command_line::parse(line).into_iter().rev().find(|word| {
         word.meaning.has(Effect::PassThrough)
             || (word.meaning.has(Effect::Translates) && word.key == "iommu")
     });

@@ -3,10 +3,10 @@
 use super::boot;
 use super::support;
 use crate::code::ACS_OVERRIDE;
+use crate::command_line::Effect;
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
 use crate::judge::Confidence;
-use crate::words::Effect;
 
 pub(super) const RULE: Rule = Rule {
     code: ACS_OVERRIDE,

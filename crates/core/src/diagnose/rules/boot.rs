@@ -1,15 +1,15 @@
 //! The kernel command line as rules ask for it.
 
+use crate::command_line::{self, Effect, Word};
 use crate::diagnose::finding::Finding;
 use crate::snapshot::Snapshot;
-use crate::words::{self, Effect, Word};
 
 /// Where the command line is read.
 pub(super) const COMMAND_LINE: &str = "/proc/cmdline";
 
 /// All words; none where the command line could not be read.
 pub(super) fn words(snapshot: &Snapshot) -> Vec<Word> {
-    snapshot.kernel.command_line.known().map(|line| words::parse(line)).unwrap_or_default()
+    snapshot.kernel.command_line.known().map(|line| command_line::parse(line)).unwrap_or_default()
 }
 
 /// The word that decides about the default domain of all devices, with whether it passes them
@@ -19,7 +19,7 @@ pub(super) fn words(snapshot: &Snapshot) -> Vec<Word> {
 pub(super) fn default_domain(snapshot: &Snapshot) -> Option<(Word, bool)> {
     words(snapshot).into_iter().rev().find_map(|word| {
         let general =
-            ["iommu", "iommu.passthrough"].iter().any(|key| words::same_key(&word.key, key));
+            ["iommu", "iommu.passthrough"].iter().any(|key| command_line::same_key(&word.key, key));
         if !general {
             return None;
         }

@@ -3,11 +3,11 @@
 use super::boot;
 use super::support;
 use crate::code::IOMMU_OFF;
+use crate::command_line::Effect;
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
 use crate::judge::Confidence;
 use crate::snapshot::kernel::Tristate;
-use crate::words::Effect;
 
 pub(super) const RULE: Rule = Rule {
     code: IOMMU_OFF,

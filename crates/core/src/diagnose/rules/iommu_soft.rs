@@ -3,10 +3,10 @@
 use super::boot;
 use super::support;
 use crate::code::IOMMU_SOFT;
+use crate::command_line::same_key;
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
 use crate::judge::Confidence;
-use crate::words::same_key;
 
 pub(super) const RULE: Rule = Rule {
     code: IOMMU_SOFT,

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::boot::{self, COMMAND_LINE};
 use super::support;
 use crate::code::NO_OP_WORD;
+use crate::command_line::{Effect, Word, same_key};
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
 use crate::judge::Confidence;
 use crate::observed::Observed;
 use crate::snapshot::Snapshot;
-use crate::words::{Effect, Word, same_key};
 
 pub(super) const RULE: Rule = Rule {
     code: NO_OP_WORD,

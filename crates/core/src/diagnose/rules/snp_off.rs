@@ -3,13 +3,13 @@
 use super::boot;
 use super::support;
 use crate::code::SNP_OFF;
+use crate::command_line::Effect;
 use crate::diagnose::finding::{Finding, Severity};
 use crate::diagnose::{Context, Rule};
 use crate::judge::Confidence;
 use crate::observed::Observed;
 use crate::snapshot::Snapshot;
 use crate::snapshot::kernel::Tristate;
-use crate::words::Effect;
 
 pub(super) const RULE: Rule = Rule {
     code: SNP_OFF,

@@ -2,7 +2,7 @@
 
 use super::Value::{Any, Begins, Is, On};
 use super::{Entry, entry, since};
-use crate::words::Effect::{
+use crate::command_line::Effect::{
     Addresses, AtsOff, Binding, ClearsRedirect, Display, Firmware, Interrupts, Link, Lockdown,
     NoEffect, NoSuchOption, NvidiaParameter, PretendsIsolation, Processors, SetsAcs, Snp,
 };

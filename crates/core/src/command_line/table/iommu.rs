@@ -2,7 +2,7 @@
 
 use super::Value::{Any, Begins, Is, Off, On};
 use super::{Entry, entry, since};
-use crate::words::Effect::{
+use crate::command_line::Effect::{
     Addresses, AtsOff, Binding, DisablesSnp, Flush, Interrupts, IommuOff, Log, NoEffect,
     NoSuchOption, PassThrough, Sev, Sme, SmeOff, Snp, TableForm, Translates,
 };

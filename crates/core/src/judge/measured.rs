@@ -1,0 +1,177 @@
+//! A measurement against a prediction: which of the two is to be believed.
+
+use super::{Basis, Confidence, Pair, Verdict};
+use crate::snapshot::measured::{Measured, Outcome, TestedPair};
+
+/// What a prediction rests on: a domain that was switched, a map that was lost, a register that was
+/// written or a fault that was logged changes it, without any driver being bound anew.
+pub fn grounds(pair: &Pair) -> String {
+    let codes: Vec<&str> = pair.codes.iter().map(|code| code.text()).collect();
+    format!("{:?} {}", pair.verdict, codes.join(" ")).to_lowercase()
+}
+
+/// Puts what was measured in the place of a prediction, where the prediction is still the one
+/// that was made when it was measured.
+pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
+    if measured.old.is_some() {
+        return;
+    }
+    let of = |tested: &&TestedPair| (tested.from, tested.to) == (pair.from, pair.to);
+    let Some(tested) = measured.test.pairs.iter().find(of) else { return };
+    if tested.grounds.as_deref() != Some(grounds(pair).as_str()) {
+        return doubt(measured, tested, pair);
+    }
+    let verdict = match tested.outcome {
+        Outcome::Intact if pair.verdict == Verdict::Impaired || tested.is_slow() => {
+            Verdict::Impaired
+        }
+        Outcome::Intact => Verdict::Works,
+        Outcome::Damaged | Outcome::Hung => Verdict::Broken,
+        Outcome::Refused | Outcome::NotRun => return,
+    };
+    if verdict != pair.verdict {
+        // What explains the prediction does not explain what was measured.
+        pair.codes.clear();
+    }
+    pair.reason = format!("measured at {}: {}", measured.test.measured_at, tested.describe());
+    pair.verdict = verdict;
+    pair.basis = Basis::Measured;
+    pair.confidence = Confidence::Certain;
+}
+
+/// Other grounds, and no measurement on them: what was right says nothing, and what was wrong
+/// is not right because a prediction says so.
+fn doubt(measured: &Measured, tested: &TestedPair, pair: &mut Pair) {
+    let wrong = matches!(tested.outcome, Outcome::Damaged | Outcome::Hung);
+    if wrong && matches!(pair.verdict, Verdict::Works | Verdict::Impaired) {
+        pair.reason = format!(
+            "measured at {}: {}; what decides about the pair has changed since: run peerway test",
+            measured.test.measured_at,
+            tested.describe()
+        );
+        pair.verdict = Verdict::Unknown;
+        pair.confidence = Confidence::Possible;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::PciAddress;
+    use crate::code;
+    use crate::route::{Route, Turn};
+    use crate::snapshot::measured::{LAST_TEST_SCHEMA, LastTest, TestedGpu};
+
+    fn gpu(text: &str) -> PciAddress {
+        text.parse().unwrap()
+    }
+
+    fn kept(outcome: Outcome, rate: f64, before: Verdict) -> LastTest {
+        let (from, to) = (gpu("0000:21:00.0"), gpu("0000:41:00.0"));
+        LastTest {
+            schema: LAST_TEST_SCHEMA.to_owned(),
+            boot_id: "boot-1".to_owned(),
+            measured_at: "2026-11-30T10:00:00Z".to_owned(),
+            view: None,
+            gpus: [from, to]
+                .map(|address| TestedGpu { address, uuid: String::new(), binding: Some(7) })
+                .to_vec(),
+            pairs: vec![TestedPair {
+                from,
+                to,
+                outcome,
+                damage: None,
+                bandwidth_bytes_per_second: Some(rate),
+                latency_seconds: None,
+                line_rate_bytes_per_second: Some(60e9),
+                recorded: Vec::new(),
+                grounds: Some(grounds(&pair(before))),
+            }],
+            all_reduce: Vec::new(),
+        }
+    }
+
+    fn pair(verdict: Verdict) -> Pair {
+        Pair {
+            from: gpu("0000:21:00.0"),
+            to: gpu("0000:41:00.0"),
+            verdict,
+            basis: Basis::Predicted,
+            confidence: Confidence::Possible,
+            codes: vec![code::ROUTE_UNKNOWN],
+            reason: String::new(),
+            route: Route {
+                from: gpu("0000:21:00.0"),
+                to: gpu("0000:41:00.0"),
+                up: Vec::new(),
+                down: Vec::new(),
+                above: Vec::new(),
+                turn: Turn::HostBridges,
+            },
+        }
+    }
+
+    #[track_caller]
+    fn check(outcome: Outcome, rate: f64, before: Verdict, after: Verdict, basis: Basis) {
+        let measured = Measured::new(kept(outcome, rate, before), Some("boot-1"), |_| Some(7));
+        let mut pair = pair(before);
+        correct(&measured, &mut pair);
+        assert_eq!((pair.verdict, pair.basis), (after, basis));
+        assert_eq!(pair.codes.is_empty(), before != after);
+    }
+
+    #[test]
+    fn what_was_measured_replaces_a_prediction() {
+        use Verdict::{Broken, Impaired, Unknown, Works};
+        check(Outcome::Intact, 50e9, Unknown, Works, Basis::Measured);
+        check(Outcome::Intact, 50e9, Broken, Works, Basis::Measured);
+        check(Outcome::Intact, 50e9, Impaired, Impaired, Basis::Measured);
+        check(Outcome::Intact, 20e9, Works, Impaired, Basis::Measured);
+        check(Outcome::Damaged, 50e9, Works, Broken, Basis::Measured);
+        check(Outcome::Hung, 50e9, Broken, Broken, Basis::Measured);
+        check(Outcome::Refused, 50e9, Unknown, Unknown, Basis::Predicted);
+        check(Outcome::NotRun, 50e9, Works, Works, Basis::Predicted);
+    }
+
+    /// Peer access was right under a map that is gone: no driver was bound anew, and all the same
+    /// nothing of it holds.
+    #[test]
+    fn what_decides_has_changed() {
+        let measured = |before: Option<Verdict>| {
+            let mut test = kept(Outcome::Intact, 50e9, Verdict::Works);
+            test.pairs[0].grounds = before.map(|before| grounds(&pair(before)));
+            Measured::new(test, Some("boot-1"), |_| Some(7))
+        };
+        for before in [Some(Verdict::Works), None] {
+            let mut now = pair(Verdict::Broken);
+            correct(&measured(before), &mut now);
+            assert_eq!((now.verdict, now.basis), (Verdict::Broken, Basis::Predicted));
+        }
+        // And what was wrong is not right before it was measured again.
+        let mut now = pair(Verdict::Works);
+        let wrong = kept(Outcome::Damaged, 50e9, Verdict::Broken);
+        correct(&Measured::new(wrong, Some("boot-1"), |_| Some(7)), &mut now);
+        assert_eq!((now.verdict, now.basis), (Verdict::Unknown, Basis::Predicted));
+        assert!(now.reason.contains("run peerway test"), "{}", now.reason);
+        let mut now = pair(Verdict::Unknown);
+        now.codes = vec![code::PEER_MAP];
+        correct(&measured(Some(Verdict::Unknown)), &mut now);
+        assert_eq!((now.verdict, now.basis), (Verdict::Unknown, Basis::Predicted));
+    }
+
+    #[test]
+    fn an_old_measurement_says_nothing_about_now() {
+        let old = |boot: Option<&str>, binding: Option<u64>| {
+            let measured =
+                Measured::new(kept(Outcome::Intact, 50e9, Verdict::Unknown), boot, |_| binding);
+            let mut pair = pair(Verdict::Unknown);
+            correct(&measured, &mut pair);
+            assert_eq!(pair.basis, Basis::Predicted);
+            measured.old.unwrap()
+        };
+        assert!(old(Some("boot-2"), Some(7)).contains("rebooted"));
+        assert!(old(Some("boot-1"), Some(8)).contains("was bound to 0000:21:00.0"));
+        assert!(old(Some("boot-1"), None).contains("could not be read"));
+        assert!(old(None, Some(7)).contains("could not be read"));
+    }
+}
