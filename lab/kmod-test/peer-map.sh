@@ -57,6 +57,15 @@ walks() {
 	done
 }
 
+# everywhere BUS...: every domain over every memory, its own included.
+everywhere() {
+	for from in "$@"; do
+		for to in "$@"; do
+			walk "$from" "$to"
+		done
+	done
+}
+
 state() {
 	cat "$MAP"
 }

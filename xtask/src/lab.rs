@@ -15,6 +15,7 @@ pub mod paths;
 pub mod platform;
 mod process;
 pub mod product;
+pub mod road;
 mod sanitizers;
 pub mod scenario;
 pub mod script;
@@ -128,6 +129,18 @@ enum Command {
         #[arg(long)]
         only: Option<String>,
     },
+    /// Apply the peer map to a kernel by the product, lose it, take it back, and write
+    /// docs/lab/peer-map-road-SERIES.md
+    Road {
+        /// Series of the kernel
+        #[arg(long, value_parser = Series::named, default_value = "6.12")]
+        kernel: Series,
+        #[command(flatten)]
+        on: On,
+        /// One part, printed and not written: gates, story, lost
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Boot a machine, run one command in its shell, and print what came of it
     Shell {
         /// Name of the machine
@@ -190,6 +203,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Machines => machines(),
         Command::Change { kernel, only } => change::write(kernel, only.as_deref()),
+        Command::Road { kernel, on, only } => road::write(&on.kernel(kernel)?, only.as_deref()),
         Command::Product { kernel, on } => product::write(&on.kernel(kernel)?),
         Command::Kmod { kernel, on, sizes: false } => kmod::write(&on.kernel(kernel)?),
         Command::Kmod { kernel, on, sizes: true } => kmod::write_sizes(&on.kernel(kernel)?),

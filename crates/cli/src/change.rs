@@ -3,6 +3,7 @@
 pub(crate) mod children;
 mod guardian;
 mod live;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -20,7 +21,7 @@ use peerway_write::history::history;
 use peerway_write::journal::{Journal, JournalError};
 use peerway_write::live::blocking;
 use peerway_write::store::{DirectoryStore, StoreError};
-use peerway_write::transaction::{Ending, Settings, TransactionError, in_force};
+use peerway_write::transaction::{Ending, Settings, TransactionError};
 use peerway_write::{Host, WriteGrant, recovery};
 use thiserror::Error;
 
@@ -73,7 +74,14 @@ pub(crate) enum ChangeCommand {
     /// Every transaction of this host
     History(At),
     /// Whether the last confirmed change is in force, and nobody else was touched
-    Verify(At),
+    Verify {
+        /// Copy as well, with the program that `apply` had (running hosts); not while a process
+        /// has one of the devices
+        #[arg(long, value_name = "PROGRAM")]
+        probe: Option<PathBuf>,
+        #[command(flatten)]
+        at: At,
+    },
     /// Waits, and takes back what was not confirmed
     #[command(hide = true)]
     DeadMan {
@@ -174,11 +182,11 @@ fn at(command: &ChangeCommand) -> Option<&At> {
         ChangeCommand::Apply { at, .. }
         | ChangeCommand::Undo { at, .. }
         | ChangeCommand::DeadMan { at, .. }
+        | ChangeCommand::Verify { at, .. }
         | ChangeCommand::Confirm(at)
         | ChangeCommand::Rollback(at)
         | ChangeCommand::Recover(at)
-        | ChangeCommand::History(at)
-        | ChangeCommand::Verify(at) => at,
+        | ChangeCommand::History(at) => at,
         ChangeCommand::SnapshotChild | ChangeCommand::WriteChild { .. } => return None,
     })
 }
@@ -310,7 +318,9 @@ fn change(
                 .fold(Exit::Fine, Exit::and));
         }
         ChangeCommand::History(_) => return list(global, grant.journal(), output),
-        ChangeCommand::Verify(_) => return verify(&grant, host, output),
+        ChangeCommand::Verify { probe, .. } => {
+            return verify::run(&grant, host, probe.is_some(), output);
+        }
         ChangeCommand::SnapshotChild | ChangeCommand::WriteChild { .. } => Ending::Nothing,
     };
     Ok(say(&ending, output))
@@ -388,36 +398,6 @@ fn list(global: &Global, journal: &Journal<'_>, output: &mut Output) -> Result<E
         }
     }
     Ok(Exit::Fine)
-}
-
-fn verify(
-    grant: &WriteGrant<'_>,
-    host: &mut dyn Host,
-    output: &mut Output,
-) -> Result<Exit, ChangeError> {
-    let looked = match in_force(grant, host) {
-        Ok(looked) => looked,
-        Err(error) => {
-            // What nobody can see may be lost: new jobs begin without peer access.
-            recovery::close(grant, host).map_err(TransactionError::from)?;
-            return Err(error.into());
-        }
-    };
-    let Some((id, problems)) = looked else {
-        output.line("nothing was confirmed on this boot");
-        return Ok(Exit::Undecided);
-    };
-    if problems.is_empty() {
-        output.line(&format!("{id}: in force, and nobody else was touched"));
-        return Ok(Exit::Fine);
-    }
-    // New jobs begin without peer access, whatever is done about it.
-    recovery::close(grant, host).map_err(TransactionError::from)?;
-    output.line(&format!("{id}: NOT as it was confirmed; the safe environment is written"));
-    for problem in problems {
-        output.line(&format!("  {problem}"));
-    }
-    Ok(Exit::Findings)
 }
 
 /// Starts the timer: this program again, in a session of its own, so that it outlives terminal

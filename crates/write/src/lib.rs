@@ -9,6 +9,7 @@
 //! - [`journal`]: append-only records, each synced before the act that it announces.
 //! - [`executor`]: one loop for both directions, without an opinion.
 //! - [`transaction`]: preflight, phases, verification, confirmation.
+//! - [`proof`]: whether data still arrives under what is in force.
 //! - [`recovery`]: back to the first state, or on to the last; never a third.
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod history;
 pub mod journal;
 pub mod live;
 pub mod mutator;
+pub mod proof;
 pub mod recovery;
 pub mod scope;
 pub mod simulated;

@@ -7,7 +7,10 @@
 pub mod blocking;
 mod fence;
 mod files;
+mod gates;
 mod limits;
+mod peer_map;
+mod program;
 mod registers;
 #[cfg(test)]
 mod tests;
@@ -20,7 +23,7 @@ use peerway_core::observed::Observed;
 use peerway_core::snapshot::tenant::Holder;
 use peerway_core::snapshot::{Gap, Snapshot};
 use peerway_read::root::{Root, SMALL};
-use peerway_roads::op::{ENVIRONMENT_FILE, Found};
+use peerway_roads::op::{ENVIRONMENT_FILE, Found, PEER_MAP_MODULE};
 use peerway_roads::{Op, Plan, RoadId};
 use rustix::io::Errno;
 use rustix::time::ClockId;
@@ -207,6 +210,13 @@ impl Mutator for LiveHost {
                     .map_err(|errno| WriteError::Refused { act: spell(act), errno })?;
                 Found::Value(control.to_string())
             }
+            // One that does not speak as this program does is not loaded for it.
+            Op::LoadModule { module } if module == PEER_MAP_MODULE => {
+                yes(peer_map::loaded(&root).map_err(|why| Self::unreadable(act, why))?, "loaded")
+            }
+            Op::Map(_) | Op::Unmap(_) => {
+                peer_map::current(&root, act).map_err(|why| Self::unreadable(act, why))?
+            }
             Op::LoadModule { module } | Op::UnloadModule { module } => {
                 yes(root.list(&format!("/sys/module/{module}")).is_ok(), "loaded")
             }
@@ -248,6 +258,8 @@ impl Mutator for LiveHost {
             Op::WriteAcs { port, mask, bits } => {
                 registers::write_acs(&self.files, *port, *mask, *bits).map_err(refused)
             }
+            Op::Map(_) | Op::Unmap(_) => self.change_map(act),
+            Op::LoadModule { .. } | Op::UnloadModule { .. } => self.switch_module(act),
             Op::Wait { .. } | Op::Nothing => Ok(()),
             other => {
                 let why = "it is not done on a running host yet".to_owned();
@@ -300,6 +312,15 @@ impl Host for LiveHost {
         match plan.road {
             RoadId::LiveWithout => {}
             RoadId::IdentityGroups if self.unproved => {}
+            RoadId::PeerMap if self.unproved => {}
+            RoadId::PeerMap => {
+                return Some(format!(
+                    "{} was applied and taken back on real kernels of emulated machines, and by \
+                     nobody on GPUs, on AMD's own hardware or under SNP; --unproved takes it all \
+                     the same, and docs/peer-map-trial.md says what to measure",
+                    plan.road
+                ));
+            }
             RoadId::IdentityGroups => {
                 return Some(format!(
                     "{} was applied and taken back on a real kernel, but not proved there through \
@@ -325,14 +346,14 @@ impl Host for LiveHost {
                  driver yet",
                 step.number
             )),
-            Op::LoadModule { .. } | Op::UnloadModule { .. } | Op::Map(_) | Op::Unmap(_) => {
-                Some(format!("step {} needs the peer-map module", step.number))
-            }
             Op::WriteAcs { port, .. } => Some(format!(
                 "step {} clears access control of {port}, which was not tried on a real switch",
                 step.number
             )),
             _ => None,
+        });
+        let undone = undone.or_else(|| {
+            (plan.road == RoadId::PeerMap).then(|| self.peer_map_refuses(plan)).flatten()
         });
         if undone.is_some() {
             return undone;
@@ -340,6 +361,10 @@ impl Host for LiveHost {
         // A change whose effect nobody can prove is not begun.
         let copies = plan.canary.is_some().then(|| self.eyes.can_copy());
         copies.and_then(Result::err)
+    }
+
+    fn inspect(&self, plan: &Plan) -> Result<Vec<String>, WriteError> {
+        self.pages_of_map(plan)
     }
 
     fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {

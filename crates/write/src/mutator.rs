@@ -116,6 +116,10 @@ pub trait Host: Mutator {
     fn refuses(&self, _plan: &Plan) -> Option<String> {
         None
     }
+    /// What only a look into the kernel's tables tells to be not as the plan made it, one line each.
+    fn inspect(&self, _plan: &Plan) -> Result<Vec<String>, WriteError> {
+        Ok(Vec::new())
+    }
     /// Copies from each first device into the memory of the second, data checked by its owner.
     fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError>;
 }

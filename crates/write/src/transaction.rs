@@ -6,7 +6,7 @@ use peerway_core::address::PciAddress;
 use peerway_core::route::{Redirect, Route};
 use peerway_core::snapshot::Snapshot;
 use peerway_roads::knowledge::OutcomeResult;
-use peerway_roads::op::Until;
+use peerway_roads::op::{Found, Until};
 use peerway_roads::plan::{Difference, Invalid, Phase, Step};
 use peerway_roads::{Op, Outcome, Plan, RoadId};
 use thiserror::Error;
@@ -320,7 +320,7 @@ fn verify(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), StepError>
 
 /// The pairs that a road makes work: all of the goal's; with redirect cleared, those that turn
 /// round at a switch now.
-fn promised(plan: &Plan, snapshot: &Snapshot) -> Vec<(PciAddress, PciAddress)> {
+pub(crate) fn promised(plan: &Plan, snapshot: &Snapshot) -> Vec<(PciAddress, PciAddress)> {
     let devices = &plan.goal.devices;
     let turns = |from: PciAddress, to: PciAddress| {
         let (Some(from), Some(to)) = (snapshot.device(from), snapshot.device(to)) else {
@@ -336,14 +336,20 @@ fn promised(plan: &Plan, snapshot: &Snapshot) -> Vec<(PciAddress, PciAddress)> {
         .collect()
 }
 
-/// Entries of the peer map that the plan made and that are there no more.
+/// Entries of the peer map that the plan made and that are not there as it made them.
 fn lost_entries(host: &dyn Host, plan: &Plan) -> Result<Vec<String>, WriteError> {
     let mut lost = Vec::new();
     for step in plan.steps.iter().filter(|step| matches!(step.act, Op::Map(_))) {
-        if !is_reached(&step.act, &host.current(&step.act)?) {
-            lost.push(format!("step {}: {} is gone", step.number, step.set));
+        let found = host.current(&step.act)?;
+        if !is_reached(&step.act, &found) {
+            let state = match &found {
+                Found::Nothing => "gone",
+                Found::Value(state) => state,
+            };
+            lost.push(format!("step {}: {} is {state}", step.number, step.set));
         }
     }
+    lost.extend(host.inspect(plan)?);
     Ok(lost)
 }
 

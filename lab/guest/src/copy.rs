@@ -171,6 +171,15 @@ impl Requester {
         Ok(Self { engine, _enabled: enabled })
     }
 
+    /// Has the engine read from a bus address, whoever's it is, into its own buffer. Whether anything came
+    /// is for the kernel's log to say.
+    ///
+    /// # Errors
+    /// Where the registers cannot be reached.
+    pub fn read_from(&self, address: u64, limits: Limits) -> Result<Ended> {
+        self.engine.read(address, limits.bytes.min(TRANSFER), Instant::now() + limits.deadline)
+    }
+
     /// Copies into a target by raw bus address.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use super::boot::{Boot, Report};
 use super::facts::{self, Facts, digest};
 use super::kernel::{Kernel, Series};
 use super::machine::Machine;
+use super::platform::Iommu;
 use super::product;
 use super::scenario::{inventory_of, inventory_step};
 use super::script;
@@ -21,13 +22,14 @@ mod story;
 mod trouble;
 
 /// Where the binary is in the guest.
-const PLACE: &str = "/lab/bin/peerway";
+pub(super) const PLACE: &str = "/lab/bin/peerway";
 /// What tells it about the lab's accelerators there.
 const DECLARED: [&str; 2] = ["--accelerator", "/lab/accelerators.toml"];
 /// The two accelerators whose groups are changed.
 const CHANGED: [&str; 2] = ["0000:11:00.0", "0000:61:00.0"];
 /// Those of the other tenant, a virtual machine.
-const OTHERS: [&str; 4] = ["0000:81:00.0", "0000:91:00.0", "0000:e1:00.0", "0000:f1:00.0"];
+pub(super) const OTHERS: [&str; 4] =
+    ["0000:81:00.0", "0000:91:00.0", "0000:e1:00.0", "0000:f1:00.0"];
 /// Where the guest keeps the plan.
 const PLAN: &str = "/tmp/plan.json";
 /// A change with all its looks, under emulation on a busy machine.
@@ -121,9 +123,13 @@ fn header(kernel: &Kernel) -> Result<String> {
 
 /// A boot of the replica with the product in it. The processor does not say that it is emulated: the product
 /// changes nothing from inside a guest.
-fn boot<'a>(kernel: &'a Kernel, machine: &'a Machine) -> Result<Boot<'a>> {
+pub(super) fn boot<'a>(kernel: &'a Kernel, machine: &'a Machine) -> Result<Boot<'a>> {
     let boot = Boot::new(kernel, machine).program(PLACE, &product::binary()?);
-    Ok(boot.arguments(["-cpu", "qemu64,-hypervisor"]).limit(LIMIT))
+    let processor = match kernel.platform.iommu {
+        Iommu::Intel => "qemu64,-hypervisor",
+        Iommu::Amd => "EPYC,-hypervisor",
+    };
+    Ok(boot.arguments(["-cpu", processor]).limit(LIMIT))
 }
 
 /// A step with time for a change.
@@ -132,18 +138,23 @@ fn long(name: &str, argv: &[&str]) -> Step {
 }
 
 /// A shell's line.
-fn shell(name: &str, line: &str) -> Step {
+pub(super) fn shell(name: &str, line: &str) -> Step {
     long(name, &["sh", "-c", line])
 }
 
 /// A command of the product.
-fn product(name: &str, words: &[&str]) -> Step {
+pub(super) fn product(name: &str, words: &[&str]) -> Step {
     long(name, &[&[PLACE], words].concat())
 }
 
 /// A command of the product that is told about the accelerators.
-fn declared(name: &str, words: &[&str]) -> Step {
+pub(super) fn declared(name: &str, words: &[&str]) -> Step {
     long(name, &[&[PLACE], &DECLARED[..], words].concat())
+}
+
+/// The product with the accelerators that it is told about, for a shell's line.
+pub(super) fn plain() -> String {
+    [&[PLACE], &DECLARED[..]].concat().join(" ")
 }
 
 /// The plan for the changed ones.
@@ -156,22 +167,26 @@ fn apply(name: &str) -> Step {
     declared(name, &["apply", PLAN, "--unproved", "--probe", "/lab/bin/lab-copy"])
 }
 
-/// What each boot begins with: the other tenant's virtual machine holds its devices, and one of ours has no
-/// driver named for it.
-fn beginning() -> Vec<Step> {
+/// The other tenant's virtual machine, which holds its devices.
+pub(super) fn guest() -> Vec<Step> {
     let cgroup = "mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && \
                   mkdir -p /sys/fs/cgroup/qemu.slice/132.scope";
     let holder = format!(
         "echo 0 > /sys/fs/cgroup/qemu.slice/132.scope/cgroup.procs && exec lab-vfio {} --wait",
         OTHERS.join(" ")
     );
-    let clear = format!("echo > /sys/bus/pci/devices/{}/driver_override", CHANGED[0]);
     vec![
         shell("groups of processes", cgroup),
         Step { deadline_ms: CHANGE_MS, ..script::start("guest", &["sh", "-c", &holder]) },
-        shell("no override", &clear),
-        inventory_step("before"),
     ]
+}
+
+/// What each boot begins with: that virtual machine, and one of ours has no driver named for it.
+fn beginning() -> Vec<Step> {
+    let clear = format!("echo > /sys/bus/pci/devices/{}/driver_override", CHANGED[0]);
+    let mut steps = guest();
+    steps.extend([shell("no override", &clear), inventory_step("before")]);
+    steps
 }
 
 /// An outcome's exit status, and all that it said on one line.
@@ -181,7 +196,7 @@ fn told(outcome: &Outcome) -> (Option<i32>, String) {
 }
 
 /// Compares an outcome with what is expected, and adds it to a table.
-fn ended(
+pub(super) fn ended(
     facts: &mut Facts,
     rows: &mut Vec<Vec<String>>,
     report: &Report,
@@ -204,10 +219,10 @@ fn ended(
 }
 
 /// Heads of that table.
-const HEADS: [&str; 4] = ["step", "exit", "what it said", "seconds"];
+pub(super) const HEADS: [&str; 4] = ["step", "exit", "what it said", "seconds"];
 
 /// What differs between two inventories, one line each.
-fn differences(before: &Inventory, after: &Inventory) -> Vec<String> {
+pub(super) fn differences(before: &Inventory, after: &Inventory) -> Vec<String> {
     let mut found = Vec::new();
     for (one, other) in before.devices.iter().zip(&after.devices) {
         if one != other {
@@ -226,7 +241,7 @@ fn differences(before: &Inventory, after: &Inventory) -> Vec<String> {
 }
 
 /// That nothing differs from the beginning.
-fn as_before(facts: &mut Facts, report: &Report, name: &str) -> Result<()> {
+pub(super) fn as_before(facts: &mut Facts, report: &Report, name: &str) -> Result<()> {
     let (before, after) = (inventory_of(report, "before")?, inventory_of(report, name)?);
     facts.expect(&format!("{name}: as before"), &differences(&before, &after), &Vec::new());
     Ok(())

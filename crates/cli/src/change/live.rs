@@ -87,7 +87,7 @@ pub(super) fn execute(
     // By the link itself: its file may be replaced while the timer waits.
     let program = PathBuf::from("/proc/self/exe");
     let probe = match command {
-        ChangeCommand::Apply { probe, .. } => probe.clone(),
+        ChangeCommand::Apply { probe, .. } | ChangeCommand::Verify { probe, .. } => probe.clone(),
         _ => None,
     };
     let eyes = Here {

@@ -76,7 +76,8 @@ impl Op {
                 Self::LoadModule { module: module.clone() }
             }
             Self::UnloadModule { .. } => Self::Nothing,
-            Self::Map(_) if was("mapped") => Self::Nothing,
+            // Whatever is there by somebody else's hand, in whichever state, stays theirs.
+            Self::Map(_) if found.value().is_some() => Self::Nothing,
             Self::Map(entry) => Self::Unmap(entry.clone()),
             Self::Unmap(entry) if was("mapped") => Self::Map(entry.clone()),
             Self::Unmap(_) | Self::Wait { .. } | Self::Nothing => Self::Nothing,

@@ -18,9 +18,9 @@ pub const CHILD: &str = "write-child";
 /// Name of the lock, beside the journal.
 const LOCK: &str = "writing";
 /// How often a child is looked at.
-const POLL: Duration = Duration::from_millis(2);
+pub(super) const POLL: Duration = Duration::from_millis(2);
 /// How long the write of an earlier process is waited for: its parent may just have been killed.
-const SETTLE: Duration = Duration::from_secs(5);
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 /// The longest text of what is being written.
 const MOST_WORDS: usize = 4096;
 /// Exit status of a child that did not get to write.
@@ -74,7 +74,7 @@ impl Blocking {
     }
 
     /// Takes the lock; `None` where another write has it all the time.
-    fn lock(&self, patience: Duration) -> Result<Option<OwnedFd>, String> {
+    pub(super) fn lock(&self, patience: Duration) -> Result<Option<OwnedFd>, String> {
         let path = self.state.join(LOCK);
         let error = |errno: Errno| {
             format!("cannot lock {}: {}", path.display(), std::io::Error::from(errno))

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerway_core::address::PciAddress;
+use peerway_roads::op::MapEntry;
 use peerway_roads::{Op, Plan};
 
 /// The reach of one plan; empty where there is none.
@@ -12,6 +13,8 @@ pub(super) struct Limits {
     nodes: BTreeSet<String>,
     /// Members of the group of each function whose type the plan changes, as the plan saw them.
     groups: BTreeMap<PciAddress, Vec<String>>,
+    entries: BTreeSet<MapEntry>,
+    modules: BTreeSet<String>,
 }
 
 impl Limits {
@@ -40,6 +43,12 @@ impl Limits {
                     members.sort();
                     limits.groups.insert(*member, members);
                 }
+                Op::Map(entry) | Op::Unmap(entry) => {
+                    limits.entries.insert(entry.clone());
+                }
+                Op::LoadModule { module } | Op::UnloadModule { module } => {
+                    limits.modules.insert(module.clone());
+                }
                 _ => {}
             }
         }
@@ -54,6 +63,14 @@ impl Limits {
         match act {
             Op::Fence { node, .. } | Op::Unfence { node } if !self.nodes.contains(node) => {
                 Err(format!("no step of the plan names {node}"))
+            }
+            Op::Map(entry) | Op::Unmap(entry) if !self.entries.contains(entry) => {
+                Err(format!("no step of the plan names the {entry}"))
+            }
+            Op::LoadModule { module } | Op::UnloadModule { module }
+                if !self.modules.contains(module) =>
+            {
+                Err(format!("no step of the plan names the module {module}"))
             }
             _ => Ok(()),
         }

@@ -1,17 +1,20 @@
 //! The data-checking copier: `lab-copy probe --from A --to B` speaks the probe protocol of
-//! `docs/probe.md`; `lab-copy matrix` does every ordered pair, several at a time.
+//! `docs/probe.md`; `lab-copy matrix` does every ordered pair, several at a time; `lab-copy reach`
+//! has an engine read from any bus address.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use peerway_lab_guest::copy::{Limits, Names, Requester, Target};
+use peerway_lab_guest::engine::Ended;
 use peerway_lab_guest::{Context as _, Result, init};
 use peerway_lab_protocol::{Accelerator, Probe, Verdict};
 
 /// Memory that is mapped for a copy: source and destination of the largest one asked for.
 const LARGEST_COPY: usize = 4 << 20;
 const USAGE: &str = "usage: lab-copy probe --from ADDRESS --to ADDRESS [--bytes N] [--offset N] [--deadline-ms N]\n       \
-                     lab-copy matrix [--bytes N] [--offset N] [--deadline-ms N]";
+                     lab-copy matrix [--bytes N] [--offset N] [--deadline-ms N]\n       \
+                     lab-copy reach --from ADDRESS --offset BUS-ADDRESS";
 
 #[derive(Debug, Default)]
 struct Options {
@@ -43,6 +46,14 @@ fn run() -> Result<()> {
             print(&probe(from, to, options.limits)?)
         }
         "matrix" => matrix(&accelerators, options.limits),
+        "reach" => {
+            let from = find(&accelerators, &options.from.ok_or(USAGE)?)?;
+            let address = u64::try_from(options.limits.offset)?;
+            match Requester::open(from)?.read_from(address, options.limits)? {
+                Ended::Yes => Ok(()),
+                Ended::No => Err("the engine was still busy at the deadline".into()),
+            }
+        }
         _ => Err(USAGE.into()),
     }
 }

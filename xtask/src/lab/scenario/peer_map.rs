@@ -23,6 +23,8 @@ mod watched;
 
 /// Bus numbers of the tenant's accelerators on the large machine.
 const TENANT: [&str; 4] = ["01", "11", "61", "71"];
+/// All accelerators there.
+const ALL: [&str; 8] = ["01", "11", "61", "71", "81", "91", "e1", "f1"];
 /// 4 KiB pages of a memory of 2 GiB.
 const PAGES: u64 = 0x8_0000;
 /// Words of kernel lines that must never come once the modules are loaded.

@@ -6,6 +6,7 @@ use peerway_lab_protocol::Step;
 
 use super::{Facts, Proof, judge_probe, lines, probe_step, shell};
 use crate::lab::machine::Machine;
+use crate::lab::platform::Iommu;
 
 /// 1 MiB, the size of the small machines' memories.
 const SMALL: &str = "0x100000";
@@ -14,7 +15,31 @@ pub(super) const PROVOKED: &str = "collide foreign";
 
 pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
     untranslated(proof, facts)?;
+    if proof.kernel.platform.iommu == Iommu::Intel {
+        narrow(proof, facts)?;
+    }
     small(proof, facts)
+}
+
+/// An IOMMU of 39 bits, and one of two memories beyond them.
+fn narrow(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
+    let steps =
+        ["11 12", "12 11"].map(|pair| shell(pair, &format!("MEMORY=4096; entry map {pair}")));
+    let steps = steps.into_iter().chain([shell("clear", "say clear")]).collect();
+    let report = proof.boot("narrow", steps, facts)?;
+    let mut codes = Vec::new();
+    let mut rows = Vec::new();
+    for pair in ["11 12", "12 11"] {
+        let line = report.stdout(pair)?.trim();
+        let code = line.split(' ').nth(1).unwrap_or_default();
+        codes.push(code);
+        rows.push(vec![pair.replace(' ', " to "), format!("`{code}`"), line.to_owned()]);
+    }
+    codes.sort_unstable();
+    facts.expect("narrow: codes", &codes, &vec!["mapped", "outside-aperture"]);
+    facts.say("Machine `narrow`: memories of 256 GiB, one of which lies beyond the IOMMU's 39 bits of address.");
+    facts.table(&["from, to", "code", "the module's answer"], &rows);
+    Ok(())
 }
 
 fn untranslated(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {

@@ -139,6 +139,10 @@ const TOO_LONG: &str = "head -c 2000 /dev/zero | tr '\\0' x >/tmp/long; \
     printf 'clear\\0map' >/tmp/zero; \
     dd if=/tmp/zero of=$MAP bs=2000 count=1 2>/dev/null; echo $?; sed -n 's/^last [0-9]* //p' $MAP";
 
+/// Single pages of one BAR until the module holds no more.
+const TOO_MANY: &str = "n=0; while echo \"map 0000:01:00.0 0000:11:00.1 2 $((n * 4096)) 4096 0000:01:00.1\" 2>/dev/null >$MAP; \
+    do n=$((n + 1)); done; echo $n; sed -n 's/^last [0-9]* //p' $MAP; say clear";
+
 pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
     let mut steps: Vec<Step> = vec![shell("walk first", "walks 01 11")];
     for one in &REFUSALS {
@@ -147,6 +151,7 @@ pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
     }
     steps.push(shell("outsiders", OUTSIDERS));
     steps.push(shell("too long", TOO_LONG));
+    steps.push(shell("too many", TOO_MANY));
     steps.push(script::start("guest", &["lab-vfio", "0000:81:00.0", "0000:91:00.0", "--wait"]));
     for (from, to) in [("01", "81"), ("81", "01"), ("81", "91")] {
         steps.push(shell(&format!("held {from} {to}"), &format!("entry map {from} {to}")));
@@ -195,11 +200,15 @@ pub(super) fn prove(proof: &Proof<'_>, facts: &mut Facts) -> Result<()> {
         &long.get(3).is_some_and(|l| l.starts_with("syntax 22 ")),
         &true,
     );
+    let many = lines(&report, "too many")?;
+    facts.expect("too many: entries", &many.first(), &Some(&"1024"));
+    let refused = many.get(1).is_some_and(|line| line.starts_with("too-many 28 "));
+    facts.expect("too many: code", &refused, &true);
     facts.expect("entries", &held(&report, "state")?, &Some(0));
     expect_walks(facts, &report, "walk first", 0)?;
     expect_walks(facts, &report, "walk", 0)?;
     facts.say(
-        "Refused too: any map from or to an accelerator that a guest's monitor holds (three pairs, \
+        "Refused too: an entry beyond 1024 (`too-many`); any map from or to an accelerator that a guest's monitor holds (three pairs, \
          `user-space-driver`); a command of 2000 bytes (`too-long`) and one with a zero byte in it; uid \
          0 of a user namespace of its own, and another user on a device file that was opened up to \
          them (both \"not permitted\"). No entry and no translated page was left.",

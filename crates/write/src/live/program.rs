@@ -1,0 +1,95 @@
+//! Programs of the host that have the kernel do something which may wait in it: one at a time with
+//! the writes of [`super::blocking`], under the same lock and with a deadline.
+
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::blocking::{Blocking, POLL, SETTLE};
+
+/// The most that is kept of what a program says.
+const MOST_SAID: usize = 4096;
+
+/// What became of a program that was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// It ended well.
+    Done,
+    /// It did not, and said this.
+    Refused(String),
+    /// It does not come back; it may still finish later.
+    Hangs,
+}
+
+/// Runs a program; an error is one of starting it, and nothing was done.
+pub(super) fn run(
+    blocking: &Blocking,
+    (program, words): (&Path, &[&str]),
+    what: &str,
+    limit: Duration,
+) -> Result<Ran, String> {
+    let Some(lock) = blocking.lock(SETTLE)? else { return Ok(Ran::Hangs) };
+    let failed = |errno: Errno| std::io::Error::from(errno).to_string();
+    rustix::fs::ftruncate(&lock, 0).map_err(failed)?;
+    rustix::io::pwrite(&lock, what.as_bytes(), 0).map_err(failed)?;
+    #[expect(clippy::disallowed_methods, reason = "loading a module is a program's work")]
+    let child = Command::new(program)
+        .args(words)
+        .env_clear()
+        .stdin(Stdio::from(lock))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn();
+    let mut child =
+        child.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    let end = Instant::now() + limit;
+    loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(Ran::Done),
+            Some(status) => return Ok(Ran::Refused(said(&mut child, status))),
+            None if Instant::now() < end => std::thread::sleep(POLL),
+            None => return Ok(Ran::Hangs),
+        }
+    }
+}
+
+/// What a program that ended said on standard error, or how it ended. What it started may keep the pipe
+/// open, so that its end is not waited for.
+fn said(child: &mut Child, status: ExitStatus) -> String {
+    let mut bytes = [0; MOST_SAID];
+    let read = child.stderr.take().and_then(|mut pipe| {
+        rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK).ok()?;
+        pipe.read(&mut bytes).ok()
+    });
+    let text = String::from_utf8_lossy(bytes.get(..read.unwrap_or(0)).unwrap_or_default());
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.is_empty() { format!("it ended with {status}") } else { words.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn ran(words: &[&str], limit: Duration) -> Result<Ran, String> {
+        let place = tempfile::tempdir().unwrap();
+        let blocking = Blocking::new(place.path().to_owned(), PathBuf::new());
+        run(&blocking, (Path::new("/bin/sh"), words), "loading", limit)
+    }
+
+    #[test]
+    fn a_program_ends_as_it_says() {
+        let second = Duration::from_secs(30);
+        assert_eq!(ran(&["-c", "exit 0"], second), Ok(Ran::Done));
+        let said = Ran::Refused("not found".to_owned());
+        assert_eq!(ran(&["-c", "echo not found >&2; exit 1"], second), Ok(said));
+        assert_eq!(ran(&["-c", "exec sleep 2"], Duration::from_millis(50)), Ok(Ran::Hangs));
+    }
+}
