@@ -79,14 +79,16 @@ fn command(act: &Op) -> Option<String> {
         Op::Unmap(entry) => ("unmap", entry, &[][..]),
         _ => return None,
     };
-    let mut text = format!(
-        "{verb} {} {} {} {:#x} {:#x}",
-        entry.requester, entry.target, entry.bar, entry.offset, entry.length
-    );
-    for member in members {
-        text.push_str(&format!(" {member}"));
-    }
-    Some(text)
+    let mut words = vec![
+        verb.to_owned(),
+        entry.requester.to_string(),
+        entry.target.to_string(),
+        entry.bar.to_string(),
+        format!("{:#x}", entry.offset),
+        format!("{:#x}", entry.length),
+    ];
+    words.extend(members.iter().map(ToString::to_string));
+    Some(words.join(" "))
 }
 
 /// What the module says of the last command.
