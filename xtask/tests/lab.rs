@@ -7,7 +7,7 @@
 use xtask::lab::facts::{self, Facts};
 use xtask::lab::kernel::{Kernel, Series};
 use xtask::lab::scenario::{self, peer_map};
-use xtask::lab::{change, kmod, product};
+use xtask::lab::{change, kmod, product, road};
 
 /// What continuous integration has time for.
 const DEFAULT: &str = "6.12";
@@ -100,6 +100,13 @@ fn the_peer_map_does_what_it_says_and_leaves_nothing_behind() {
     let modules = kmod::build(&kernel).unwrap();
     let facts = peer_map::prove(&kernel, &modules).unwrap();
     assert!(facts.differences().is_empty(), "{:#?} {}", facts.differences(), facts.text());
+}
+
+#[test]
+fn a_peer_map_is_applied_proved_and_taken_back_by_the_product() {
+    let kernel = Series::named("6.12").unwrap().fetch(false).unwrap();
+    let story = road::part("story").unwrap();
+    expected("story", &kernel, &(story.run)(&kernel).unwrap());
 }
 
 fn check_change(name: &str) {

@@ -39,6 +39,12 @@ pub fn script() -> Result<Script> {
 
 /// Does everything and switches off; never returns to a kernel that would panic without a first process.
 pub fn main() -> Result<()> {
+    // Programs inherit it. Given to each of them instead, the standard library starts them by way of a
+    // socket, which a kernel without a network does not have.
+    for (name, value) in [("PATH", steps::SEARCH_PATH), ("HOME", "/root")] {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(name, value) };
+    }
     let result = run();
     if let Err(error) = &result {
         // On the console too: the port itself may be what failed.

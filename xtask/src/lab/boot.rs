@@ -213,6 +213,10 @@ impl<'a> Boot<'a> {
         // Room for every line of a fault storm.
         words.push("log_buf_len=4M".to_owned());
         let platform = self.kernel.platform;
+        // One that watches itself is so slow here that it takes itself for stalled.
+        if self.kernel.built.is_some() {
+            words.push("rcupdate.rcu_cpu_stall_suppress=1".to_owned());
+        }
         words.extend(self.machine.kernel_arguments(platform.iommu));
         let emulator = fs::File::create(&files.emulator)?;
         let mut child = platform

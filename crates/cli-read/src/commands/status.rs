@@ -57,6 +57,7 @@ pub fn screen(looked: &Looked, diagnosis: &Diagnosis) -> String {
         out.push_str(&without_gpus(snapshot));
     } else {
         out.push_str(&matrices(snapshot, diagnosis));
+        out.push_str(&peer_map(snapshot));
         out.push_str(&kernel_log(snapshot));
         out.push_str(&last_test::last_test(&snapshot.measured, looked.when));
         out.push_str(&causes(diagnosis));
@@ -102,6 +103,31 @@ fn named(road: &Road) -> String {
         (_, Some(gate)) => format!(" by {}", gate.code),
     };
     format!("{}{by}{in_force}", road.id.word())
+}
+
+/// What the peer-map module holds; nothing where it is not loaded.
+fn peer_map(snapshot: &Snapshot) -> String {
+    let said = match &snapshot.peer_map {
+        Observed::Absent => return String::new(),
+        Observed::Known(map) if map.entries.is_empty() => {
+            "its module is loaded and holds no entry".to_owned()
+        }
+        Observed::Known(map) => {
+            let spoiled = map.entries.iter().filter(|entry| !entry.is_ok()).count();
+            match spoiled {
+                0 => format!(
+                    "in force, {} entries as they were made (peerway verify looks at every page)",
+                    map.entries.len()
+                ),
+                _ => format!(
+                    "{spoiled} of {} entries are NOT as they were made (peerway verify)",
+                    map.entries.len()
+                ),
+            }
+        }
+        Observed::Unreadable(why) => format!("unknown ({why})"),
+    };
+    wrap(&said, "Peer map: ", "  ")
 }
 
 /// What the kernel log says has happened, in a line; the findings say what follows.

@@ -16,7 +16,7 @@ use crate::{Context as _, Result};
 
 /// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(5);
-const SEARCH_PATH: &str = "/lab/bin:/bin:/sbin:/usr/bin:/usr/sbin";
+pub(super) const SEARCH_PATH: &str = "/lab/bin:/bin:/sbin:/usr/bin:/usr/sbin";
 
 /// Carries steps out, and keeps those that were started.
 #[derive(Debug, Default)]
@@ -82,8 +82,6 @@ impl Running {
             step.argv.split_first().ok_or_else(|| format!("step {:?} is empty", step.name))?;
         let mut child = Command::new(program)
             .args(arguments)
-            .env("PATH", SEARCH_PATH)
-            .env("HOME", "/root")
             .envs(&step.env)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

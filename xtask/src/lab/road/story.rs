@@ -36,7 +36,7 @@ fn steps() -> Vec<Step> {
         verdicts("verdicts under the map"),
         words("status under the map", "status"),
         words("path under the map", &format!("path {} {}", OWN[0], OWN[1])),
-        words("roads under the map", "roads"),
+        words("roads under the map", &format!("roads --device {}", OWN.join(","))),
         copies("copies under the map"),
         product("verify", &["verify"]),
         product("verify with copies", &["verify", "--probe", PROBE]),
@@ -145,8 +145,11 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
          which VFIO holds, to {}.",
         OWN[0], OTHERS[0], OTHERS[0], OWN[0]
     ));
+    let status = report.stdout("status under the map")?;
+    let told = status.contains("Peer map: in force, 12 entries");
+    facts.expect("status: the map is in force", &told, &true);
     facts.say("`peerway status` under the map:");
-    facts.quote(report.stdout("status under the map")?.lines());
+    facts.quote(status.lines());
     facts.say(format!("`peerway path {} {}` under the map:", OWN[0], OWN[1]));
     facts.quote(report.stdout("path under the map")?.lines());
     let roads = report.stdout("roads under the map")?;
