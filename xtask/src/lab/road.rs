@@ -142,9 +142,9 @@ fn install() -> Step {
     )
 }
 
-/// The plan for the operator's devices.
-fn plan(name: &str) -> Step {
-    declared(name, &["plan", ROAD, "--device", &OWN.join(","), "-o", PLAN])
+/// The plan for some of the operator's devices.
+fn plan(name: &str, devices: &[&str]) -> Step {
+    declared(name, &["plan", ROAD, "--device", &devices.join(","), "-o", PLAN])
 }
 
 /// Its application.
@@ -162,11 +162,11 @@ fn with_functions(name: &str, text: &str) -> Step {
     shell(name, &format!(". /lab/peer-map.sh; {text}"))
 }
 
-/// Copies between all pairs of the operator's devices.
-fn copies(name: &str) -> Step {
+/// Copies between all pairs of some of them.
+fn copies(name: &str, devices: &[&str]) -> Step {
     let mut line = String::from("set -e");
-    for from in OWN {
-        for to in OWN.iter().filter(|to| **to != from) {
+    for from in devices {
+        for to in devices.iter().filter(|to| *to != from) {
             line.push_str(&format!("; lab-copy probe --from {from} --to {to}"));
         }
     }
@@ -191,8 +191,8 @@ fn verdicts(name: &str) -> Step {
     shell(name, &line)
 }
 
-/// How many pairs of the operator's devices have a verdict, by the product's own document.
-fn with_verdict(report: &Report, name: &str, verdict: &str) -> Result<usize> {
+/// How many pairs of some devices have a verdict, by the product's own document.
+fn with_verdict(report: &Report, name: &str, devices: &[&str], verdict: &str) -> Result<usize> {
     let text = report.stdout(name)?;
     let document: serde_json::Value =
         serde_json::from_str(text).with_context(|| format!("the document of {name:?}"))?;
@@ -201,7 +201,7 @@ fn with_verdict(report: &Report, name: &str, verdict: &str) -> Result<usize> {
     };
     let pairs = document.get("pairs").and_then(serde_json::Value::as_array);
     let pairs = pairs.with_context(|| format!("the document of {name:?} has no pairs"))?;
-    let own = |word: &str| OWN.contains(&word);
+    let own = |word: &str| devices.contains(&word);
     Ok(pairs
         .iter()
         .filter(|pair| is(pair, "from", &own) && is(pair, "to", &own))

@@ -25,7 +25,7 @@ fn steps() -> Vec<Step> {
     steps.push(inventory_step("before"));
     steps.extend(refusals());
     steps.extend([
-        copies("copies before"),
+        copies("copies before", &OWN),
         verdicts("verdicts before"),
         apply("apply"),
         list("list while it waits"),
@@ -37,7 +37,7 @@ fn steps() -> Vec<Step> {
         words("status under the map", "status"),
         words("path under the map", &format!("path {} {}", OWN[0], OWN[1])),
         words("roads under the map", &format!("roads --device {}", OWN.join(","))),
-        copies("copies under the map"),
+        copies("copies under the map", &OWN),
         product("verify", &["verify"]),
         product("verify with copies", &["verify", "--probe", PROBE]),
         // Their faults are the operator's devices' own, and from here on part of what `verify` sees.
@@ -48,7 +48,7 @@ fn steps() -> Vec<Step> {
         shell("nothing is left", "test ! -e /run/peerway && test ! -e /proc/peerway-map && test ! -e /sys/module/peerway_map"),
         inventory_step("after"),
         verdicts("verdicts after"),
-        copies("copies after"),
+        copies("copies after", &OWN),
         product("verify after undo", &["verify"]),
         product("history", &["history"]),
         script::stop("guest"),
@@ -60,7 +60,7 @@ fn steps() -> Vec<Step> {
 fn refusals() -> Vec<Step> {
     vec![
         declared("plan for a held guest", &["plan", ROAD, "--device", &OTHERS[..2].join(",")]),
-        plan("plan"),
+        plan("plan", &OWN),
         declared("apply without asking for what is unproved", &["apply", PLAN, "--probe", PROBE]),
         apply("apply without the module"),
         install(),
@@ -125,7 +125,7 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     {
         let found = arrived(&report, &format!("copies {when}"))?;
         facts.expect(&format!("copies {when}: intact, of all"), &found, &(intact, PAIRS));
-        let said = with_verdict(&report, &format!("verdicts {when}"), verdict)?;
+        let said = with_verdict(&report, &format!("verdicts {when}"), &OWN, verdict)?;
         facts.expect(&format!("verdicts {when}: {verdict}"), &said, &PAIRS);
         rows.push(vec![
             when.to_owned(),
