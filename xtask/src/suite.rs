@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::root;
 
 /// Program and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("lspci", "pciutils"),
@@ -24,6 +24,7 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("gcc", "gcc"),
     ("g++", "g++"),
     ("make", "make"),
+    ("systemd-analyze", "systemd"),
 ];
 
 /// Runs everything.

@@ -85,6 +85,15 @@ pub struct RoadsArgs {
     /// Wishes and limits
     #[command(flatten)]
     pub wishes: RoadArgs,
+    /// As they would be on another kernel, as far as its release tells
+    #[arg(long, value_name = "RELEASE")]
+    pub if_kernel: Option<String>,
+    /// As they would be with another driver, as far as its version tells
+    #[arg(long, value_name = "VERSION")]
+    pub if_driver: Option<String>,
+    /// Say only which roads in force would be closed
+    #[arg(long)]
+    pub warn: bool,
     /// The workload whose gain is estimated
     #[command(
         flatten,
@@ -167,6 +176,14 @@ pub enum ReadCommand {
         /// File to write the plan to; without it, the plan is only shown
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Make it last: units, rules and hooks as steps of the plan, put in place after your word
+        /// and removed by undo --all
+        #[arg(long)]
+        last: bool,
+        /// Program that proves at every boot that data arrives; without one, peer access stays off
+        /// until you prove it (verify --probe)
+        #[arg(long, value_name = "PROGRAM", requires = "last")]
+        probe: Option<PathBuf>,
         /// Wishes and limits
         #[command(flatten)]
         wishes: Box<RoadArgs>,

@@ -35,8 +35,15 @@ pub fn run(
         ReadCommand::Diagnose(wanted) => diagnose::run(global, &wanted, output),
         ReadCommand::Faults(wanted) => faults::run(global, &wanted, output),
         ReadCommand::Roads(wishes) => roads::run(global, &wishes, output),
-        ReadCommand::Plan { road, output: file, wishes } => {
-            plan::run(global, &road, &wishes, file.as_deref(), output)
+        ReadCommand::Plan { road, output: file, last, probe, wishes } => {
+            let lasting = last.then_some(probe.as_deref());
+            plan::run(
+                global,
+                &road,
+                &wishes,
+                plan::Wanted { file: file.as_deref(), lasting },
+                output,
+            )
         }
         ReadCommand::Capture { output: file } => capture::run(global, file.as_deref(), output),
         ReadCommand::Explain { code } => explain::run(code.as_deref(), output),

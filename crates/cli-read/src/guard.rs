@@ -17,8 +17,8 @@ use crate::error::CliError;
 /// How long the scan for holders may take in all; ten thousand processes take a few tenths.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Trees of a live host that this program reads itself. `/proc/driver/nvidia` and `/etc/pve` can
-/// block and are read by children.
+/// Trees of a live host that this program reads itself. `/proc/driver/nvidia`, `/etc/pve` and some
+/// attributes of `/sys` can block and are read by children.
 const LIVE_TREES: [&str; 9] = [
     "/sys",
     "/proc",
@@ -104,6 +104,44 @@ impl Children {
     /// The readers of trees that can block, as a source for a root.
     pub fn into_slow(self) -> Box<dyn SlowSource> {
         Box::new(SlowTrees { readers: self.slow })
+    }
+}
+
+/// The same for a process that stands behind no walls: each reader is started when it is asked for
+/// the first time.
+pub fn slow_on_demand() -> Box<dyn SlowSource> {
+    Box::new(OnDemand { readers: SLOW_TREES.map(|tree| (tree, OnceLock::new())) })
+}
+
+struct OnDemand {
+    readers: [(&'static str, OnceLock<Result<SlowReader, String>>); SLOW_TREES.len()],
+}
+
+impl OnDemand {
+    fn reader(&self, path: &str) -> Result<&SlowReader, Reason> {
+        let (tree, reader) = self
+            .readers
+            .iter()
+            .find(|(tree, _)| path.starts_with(tree))
+            .ok_or_else(|| Reason::Malformed("no reader is for it".to_owned()))?;
+        let started =
+            || SlowReader::spawn(&SlowOptions::live(&[tree])).map_err(|error| error.to_string());
+        reader.get_or_init(started).as_ref().map_err(|why| Reason::Malformed(why.clone()))
+    }
+}
+
+impl SlowSource for OnDemand {
+    fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, Reason> {
+        self.reader(path)?.read(path, limit).map_err(reason)
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>, Reason> {
+        let entries = self.reader(path)?.list(path).map_err(reason)?;
+        Ok(entries.into_iter().map(|entry| entry.name).collect())
+    }
+
+    fn link(&self, path: &str) -> Result<String, Reason> {
+        self.reader(path)?.read_link(path).map_err(reason)
     }
 }
 

@@ -2,6 +2,8 @@
 
 pub(crate) mod children;
 mod guardian;
+mod host_lock;
+mod kept;
 mod live;
 mod verify;
 
@@ -16,12 +18,13 @@ use peerway_cli_read::args::Format;
 use peerway_cli_read::output::{Output, complain};
 use peerway_cli_read::{Exit, Global};
 use peerway_roads::Plan;
+use peerway_roads::plan::NotBefore;
 use peerway_write::grant::{GrantError, Place};
 use peerway_write::history::history;
 use peerway_write::journal::{Journal, JournalError};
 use peerway_write::live::blocking;
 use peerway_write::store::{DirectoryStore, StoreError};
-use peerway_write::transaction::{Ending, Settings, TransactionError};
+use peerway_write::transaction::{self, Ending, Left, Settings, TransactionError};
 use peerway_write::{Host, WriteGrant, recovery};
 use thiserror::Error;
 
@@ -76,9 +79,18 @@ pub(crate) enum ChangeCommand {
     /// Whether the last confirmed change is in force, and nobody else was touched
     Verify {
         /// Copy as well, with the program that `apply` had (running hosts); not while a process
-        /// has one of the devices
+        /// has one of the devices. Lets jobs in where a change that lasts was not proved on this
+        /// boot yet
         #[arg(long, value_name = "PROGRAM")]
         probe: Option<PathBuf>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Carries out a plan that lasts, before the driver of its devices binds
+    #[command(hide = true)]
+    AtBoot {
+        /// The confirmed plan
+        plan: PathBuf,
         #[command(flatten)]
         at: At,
     },
@@ -122,6 +134,8 @@ enum ChangeError {
     Transaction(#[from] TransactionError),
     #[error("cannot read the plan {path:?}: {why}; write one with peerway plan ROAD -o FILE")]
     Plan { path: String, why: String },
+    #[error(transparent)]
+    NotBefore(#[from] NotBefore),
     #[error("cannot start the timer that takes it back: {0}")]
     Timer(std::io::Error),
     #[error("cannot watch for signals: {0}")]
@@ -140,7 +154,7 @@ impl ChangeError {
             Self::Transaction(TransactionError::Grant(GrantError::Journal(
                 JournalError::Damaged { .. },
             ))) => Exit::NotTakenBack,
-            Self::Place(_) | Self::Transaction(_) => Exit::Refused,
+            Self::Place(_) | Self::Transaction(_) | Self::NotBefore(_) => Exit::Refused,
             Self::Timer(_) | Self::Signals(_) | Self::Render(_) => Exit::Internal,
         }
     }
@@ -183,6 +197,7 @@ fn at(command: &ChangeCommand) -> Option<&At> {
         | ChangeCommand::Undo { at, .. }
         | ChangeCommand::DeadMan { at, .. }
         | ChangeCommand::Verify { at, .. }
+        | ChangeCommand::AtBoot { at, .. }
         | ChangeCommand::Confirm(at)
         | ChangeCommand::Rollback(at)
         | ChangeCommand::Recover(at)
@@ -206,10 +221,7 @@ fn execute(
         wait_out(*seconds);
         later = later.saturating_add(seconds.saturating_add(1));
     }
-    let plan = match command {
-        ChangeCommand::Apply { plan, .. } => Some(read_plan(plan)?),
-        _ => None,
-    };
+    let plan = plan_of(command)?;
     let directory = place::state_directory(place.state.as_deref(), &global.host)?;
     place::make_directories(&directory)?;
     let mut store = open_store(command, &directory)?;
@@ -270,6 +282,16 @@ fn read_plan(path: &Path) -> Result<Plan, ChangeError> {
     serde_json::from_slice(&bytes).map_err(|why| error(why.to_string()))
 }
 
+/// The plan that a command carries out.
+fn plan_of(command: &ChangeCommand) -> Result<Option<Plan>, ChangeError> {
+    match command {
+        ChangeCommand::Apply { plan, .. } | ChangeCommand::AtBoot { plan, .. } => {
+            read_plan(plan).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
 fn signals() -> Result<Arc<AtomicBool>, ChangeError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let flag = Arc::new(AtomicBool::new(false));
@@ -283,7 +305,7 @@ fn change(
     global: &Global,
     command: &ChangeCommand,
     plan: Option<&Plan>,
-    grant: WriteGrant<'_>,
+    mut grant: WriteGrant<'_>,
     host: &mut dyn Host,
     output: &mut Output,
 ) -> Result<Exit, ChangeError> {
@@ -296,6 +318,15 @@ fn change(
     let ending = match command {
         ChangeCommand::Apply { .. } => match plan {
             Some(plan) => peerway_write::apply(grant, host, plan, settings)?,
+            None => Ending::Nothing,
+        },
+        ChangeCommand::AtBoot { .. } => match plan {
+            Some(plan) => {
+                plan.check().map_err(TransactionError::from)?;
+                let snapshot = host.snapshot().map_err(TransactionError::from)?;
+                let plan = plan.before_driver(&snapshot)?;
+                peerway_write::apply(grant, host, &plan, settings)?
+            }
             None => Ending::Nothing,
         },
         ChangeCommand::Confirm(_) => peerway_write::confirm(grant, host, settings)?,
@@ -319,7 +350,19 @@ fn change(
         }
         ChangeCommand::History(_) => return list(global, grant.journal(), output),
         ChangeCommand::Verify { probe, .. } => {
-            return verify::run(&grant, host, probe.is_some(), output);
+            let exit = verify::run(&grant, host, probe.is_some(), output)?;
+            if exit != Exit::Fine || probe.is_none() {
+                return Ok(exit);
+            }
+            match transaction::prove(&mut grant, host, settings) {
+                Ok(None) => return Ok(exit),
+                Ok(Some(ending)) => ending,
+                Err(error @ TransactionError::Held(_)) => return Err(error.into()),
+                Err(error) => {
+                    recovery::close(&grant, host).map_err(TransactionError::from)?;
+                    return Err(error.into());
+                }
+            }
         }
         ChangeCommand::SnapshotChild | ChangeCommand::WriteChild { .. } => Ending::Nothing,
     };
@@ -344,8 +387,11 @@ fn say(ending: &Ending, output: &mut Output) -> Exit {
             output.line(&format!("{id}: in force"));
             Exit::Fine
         }
-        Ending::TakenBack { id, why } => {
+        Ending::TakenBack { id, why, doubts } => {
             output.line(&format!("{id}: taken back: {why}"));
+            for doubt in doubts {
+                output.line(&format!("  not known: {doubt}"));
+            }
             Exit::TakenBack
         }
         Ending::GoneWithBoot { id } => {
@@ -360,13 +406,14 @@ fn say(ending: &Ending, output: &mut Output) -> Exit {
             ));
             Exit::NotTakenBack
         }
-        Ending::Remains { id, step, why } => {
-            let step = match step {
-                0 => "the state".to_owned(),
-                step => format!("step {step}"),
+        Ending::Remains { id, left } => {
+            let line = |left: &Left| match left.step {
+                0 => format!("  the state: {}\n", left.why),
+                step => format!("  step {step}: {}\n", left.why),
             };
+            let lines: String = left.iter().map(line).collect();
             complain(&format!(
-                "peerway: {id} is NOT taken back: {step} remains: {why}\nhint: mend what it names, \
+                "peerway: {id} is NOT taken back; what remains:\n{lines}hint: mend what it names, \
                  then run peerway recover\n"
             ));
             Exit::NotTakenBack

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use peerway_read::host_file;
 use peerway_sim::build::to_host_file;
 use peerway_sim::react::{SimHost, State};
-use peerway_write::store::StoreError;
+use peerway_write::store::{OWN, StoreError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,9 @@ pub(crate) enum PlaceError {
     /// What a running host needs is missing.
     #[error("cannot change this host: {0}")]
     Live(String),
+    /// Another journal has the host.
+    #[error("a transaction with --state {0} is not over; run peerway recover --state {0} first")]
+    Elsewhere(String),
     /// Recorded hosts cannot change.
     #[error("{0:?} is a record, and nothing about it can change")]
     Recorded(String),
@@ -80,8 +83,10 @@ pub(crate) fn make_directories(path: &Path) -> Result<(), PlaceError> {
     let above: Vec<&Path> = path.ancestors().collect();
     for one in above.into_iter().rev().filter(|one| !one.as_os_str().is_empty()) {
         match rustix::fs::mkdir(one, Mode::RWXU) {
+            // Whatever the mask of the one who asked.
+            Ok(()) => rustix::fs::chmod(one, Mode::RWXU).map_err(file("make", one))?,
             // What cannot be made because it is there, or because it is not ours, shows later.
-            Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
+            Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM) => {}
             Err(errno) => return Err(file("make", one)(errno)),
         }
     }
@@ -134,9 +139,14 @@ pub(crate) fn save(directory: &Path, name: &str, host: &SimHost) -> Result<(), P
 pub(crate) fn replace(directory: &Path, name: &str, mut bytes: &[u8]) -> Result<(), PlaceError> {
     let fresh = directory.join(format!("{name}.new"));
     let path = directory.join(name);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let fd =
-        rustix::fs::open(&fresh, flags, Mode::RUSR | Mode::WUSR).map_err(file("open", &fresh))?;
+    match rustix::fs::unlink(&fresh) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(file("replace", &fresh)(errno)),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&fresh, flags, OWN).map_err(file("open", &fresh))?;
+    // Whatever the mask of the one who asked.
+    rustix::fs::fchmod(&fd, OWN).map_err(file("make", &fresh))?;
     while !bytes.is_empty() {
         match rustix::io::write(&fd, bytes) {
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
@@ -145,5 +155,10 @@ pub(crate) fn replace(directory: &Path, name: &str, mut bytes: &[u8]) -> Result<
         }
     }
     rustix::fs::fsync(&fd).map_err(file("sync", &fresh))?;
-    rustix::fs::rename(&fresh, &path).map_err(file("replace", &path))
+    rustix::fs::rename(&fresh, &path).map_err(file("replace", &path))?;
+    // The name has to survive as well as the content.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above =
+        rustix::fs::open(directory, flags, Mode::empty()).map_err(file("open", directory))?;
+    rustix::fs::fsync(&above).map_err(file("sync", directory))
 }

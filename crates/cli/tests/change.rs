@@ -134,3 +134,32 @@ fn a_damaged_journal_stops_everything() {
     std::fs::write(&kept, &whole[..whole.len() - 10]).unwrap();
     check(state, host, &["recover"], 5, "taken back");
 }
+
+/// Whatever mask the operator has, nobody else reads what is kept, and its owner does.
+#[test]
+fn what_is_kept_is_its_owners_whatever_the_mask() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let host = "sim:kpro6-pve7";
+    for mask in ["000", "777", "022"] {
+        let (directory, plan) = planned(host, "peer-map");
+        let state = directory.path().join("below/state");
+        let line = format!("umask {mask}; exec \"$0\" \"$@\"");
+        let output = Command::new("sh")
+            .args(["-c", &line, env!("CARGO_BIN_EXE_peerway"), "--host", host, "apply", &plan])
+            .args(["--no-timer", "--state", state.to_str().unwrap()])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{mask}: {}", String::from_utf8_lossy(&output.stderr));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for place in [&state, state.parent().unwrap()] {
+            assert_eq!(mode(place), 0o700, "{mask}: {}", place.display());
+        }
+        let mut seen = 0;
+        for entry in std::fs::read_dir(&state).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(mode(&path), 0o600, "{mask}: {}", path.display());
+            seen += 1;
+        }
+        assert!(seen >= 4, "{seen} files");
+    }
+}

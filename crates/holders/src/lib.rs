@@ -38,6 +38,7 @@ mod list;
 mod parse;
 mod pattern;
 mod procfs;
+mod regions;
 mod scan;
 mod scan_child;
 mod slow;

@@ -36,6 +36,8 @@ pub struct Held {
     pub vfio_syspath: Option<String>,
     /// `drm-pdev` of `fdinfo`: the PCI address, as the DRM driver writes it.
     pub drm_address: Option<String>,
+    /// The PCI function whose memory region it is, whatever the file is called.
+    pub region_of: Option<String>,
 }
 
 /// The variables of a holder's environment that bear on peer access, and no others.

@@ -3,7 +3,7 @@
 
 use memchr::memmem::Finder;
 
-use crate::pattern::Patterns;
+use crate::list::DeviceNumber;
 
 /// The fields of `/proc/PID/stat` that are used (`fs/proc/array.c: do_task_stat()`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,15 +65,22 @@ pub(crate) fn without_mark(path: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// The mapped paths that a pattern meets, each as often as it is mapped.
+/// One mapping of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mapped<'t> {
+    /// Numbers of the file system's device.
+    pub(crate) file_system: DeviceNumber,
+    /// Number of the file in it.
+    pub(crate) inode: u64,
+    /// Path, with the mark of a removed file.
+    pub(crate) path: &'t [u8],
+}
+
+/// The mappings whose lines hold one of a few texts, in order.
 ///
 /// The text is long and hits are rare, so it is searched for a few bytes first and only the lines
 /// that hold them are taken apart.
-pub(crate) fn mapped<'t>(
-    text: &'t [u8],
-    needles: &[Finder<'_>],
-    patterns: &Patterns,
-) -> Vec<&'t [u8]> {
+pub(crate) fn mapped<'t>(text: &'t [u8], needles: &[Finder<'_>]) -> Vec<Mapped<'t>> {
     let mut found = Vec::new();
     for needle in needles {
         let mut from = 0;
@@ -81,16 +88,20 @@ pub(crate) fn mapped<'t>(
             let hit = from.saturating_add(at);
             let line = line_around(text, hit);
             from = line.end.saturating_add(1);
-            let path = text.get(line.clone()).and_then(mapped_path);
-            if let Some(path) = path.filter(|p| patterns.find(without_mark(p).0).is_some()) {
-                found.push((line.start, path));
+            if let Some(mapping) = text.get(line.clone()).and_then(mapping) {
+                found.push((line.start, mapping));
             }
         }
     }
     // Two needles may hit one line.
     found.sort_unstable_by_key(|(start, _)| *start);
     found.dedup_by_key(|(start, _)| *start);
-    found.into_iter().map(|(_, path)| path).collect()
+    found.into_iter().map(|(_, mapping)| mapping).collect()
+}
+
+/// What stands before the inode of files of one file system.
+pub(crate) fn file_system_field(device: DeviceNumber) -> String {
+    format!(" {:02x}:{:02x} ", device.major, device.minor)
 }
 
 fn line_around(text: &[u8], hit: usize) -> std::ops::Range<usize> {
@@ -101,15 +112,27 @@ fn line_around(text: &[u8], hit: usize) -> std::ops::Range<usize> {
     start..end
 }
 
-/// The sixth field of a line of `maps`: addresses, access, offset, device, inode, path
+/// A line of `maps`: addresses, access, offset, device, inode, path
 /// (`fs/proc/task_mmu.c: show_map_vma()`). The path may hold spaces.
-fn mapped_path(line: &[u8]) -> Option<&[u8]> {
+fn mapping(line: &[u8]) -> Option<Mapped<'_>> {
     let mut rest = line;
-    for _ in 0..5 {
-        let end = memchr::memchr(b' ', rest)?;
-        rest = rest.get(end..)?.trim_ascii_start();
+    let mut fields = [line; 5];
+    for field in &mut fields {
+        let (text, after) = rest.split_at_checked(memchr::memchr(b' ', rest)?)?;
+        *field = text;
+        rest = after.trim_ascii_start();
     }
-    Some(rest).filter(|path| !path.is_empty())
+    let [_, _, _, device, inode] = fields;
+    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let file_system = DeviceNumber { major: number(major)?, minor: number(minor)? };
+    let inode = std::str::from_utf8(inode).ok()?.parse().ok()?;
+    (!rest.is_empty()).then_some(Mapped { file_system, inode, path: rest })
+}
+
+/// Whether a mapped path may be a device's node: one is not asked for every piece of shared memory.
+pub(crate) fn may_be_node(path: &[u8]) -> bool {
+    path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/") && path != b"/dev/zero"
 }
 
 /// Switches that bear on peer access beside the two families of [`is_switch`].

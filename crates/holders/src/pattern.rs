@@ -22,6 +22,10 @@ pub enum NodeKind {
     Kfd,
     /// `/dev/uio…`.
     Uio,
+    /// `/dev/accel/…`: accelerators that are no GPUs.
+    Accel,
+    /// A memory region of a PCI function, taken through sysfs (`resource0` and so on).
+    PciMemory,
     /// A pattern of the caller's own.
     Other,
 }
@@ -62,6 +66,8 @@ impl Default for Patterns {
             device("/dev/dri/", NodeKind::Dri),
             device("/dev/kfd", NodeKind::Kfd),
             device("/dev/uio", NodeKind::Uio),
+            device("/dev/accel/", NodeKind::Accel),
+            Pattern { text: "/sys/devices/".to_owned(), kind: NodeKind::PciMemory, any_file: true },
             device("anon_inode:[vfio-device]", NodeKind::VfioDevice),
         ])
     }
@@ -77,8 +83,11 @@ impl Patterns {
     pub(crate) fn find(&self, path: &[u8]) -> Option<(&Pattern, NodeKind)> {
         self.0.iter().find_map(|pattern| {
             let rest = after(path, pattern.text.as_bytes())?;
-            let gpu = pattern.kind == NodeKind::NvidiaShared && is_number(rest);
-            Some((pattern, if gpu { NodeKind::NvidiaGpu } else { pattern.kind }))
+            match pattern.kind {
+                NodeKind::NvidiaShared if is_number(rest) => Some((pattern, NodeKind::NvidiaGpu)),
+                NodeKind::PciMemory => region(path).map(|_| (pattern, NodeKind::PciMemory)),
+                kind => Some((pattern, kind)),
+            }
         })
     }
 
@@ -107,6 +116,25 @@ fn after<'p>(path: &'p [u8], text: &[u8]) -> Option<&'p [u8]> {
     }
 }
 
+/// The PCI function whose memory region a file of sysfs is: `…/0000:01:00.0/resource0`, or the same
+/// with `_wc`.
+pub(crate) fn region(path: &[u8]) -> Option<&str> {
+    let path = std::str::from_utf8(path).ok()?;
+    let (directory, name) = path.rsplit_once('/')?;
+    let number = name.strip_prefix("resource")?;
+    let number = number.strip_suffix("_wc").unwrap_or(number);
+    let (_, function) = directory.rsplit_once('/')?;
+    (is_number(number.as_bytes()) && is_function(function)).then_some(function)
+}
+
+/// Whether a name is that of a PCI function: domain, bus, device, function.
+fn is_function(name: &str) -> bool {
+    let parts: Vec<&str> = name.split([':', '.']).collect();
+    let hexadecimal =
+        |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    parts.len() == 4 && parts.iter().all(hexadecimal)
+}
+
 fn is_number(rest: &[u8]) -> bool {
     !rest.is_empty() && rest.iter().all(u8::is_ascii_digit)
 }
@@ -119,6 +147,7 @@ pub(crate) fn kind_of_driver(name: &str) -> Option<NodeKind> {
         "drm" => Some(NodeKind::Dri),
         "kfd" => Some(NodeKind::Kfd),
         "uio" => Some(NodeKind::Uio),
+        "accel" => Some(NodeKind::Accel),
         _ if name.starts_with("nvidia") => Some(NodeKind::NvidiaShared),
         _ if name.starts_with("vfio") => Some(NodeKind::Vfio),
         _ => None,
@@ -154,6 +183,10 @@ mod tests {
         check("/dev/dri/renderD128", Some(NodeKind::Dri));
         check("/dev/kfd", Some(NodeKind::Kfd));
         check("/dev/uio0", Some(NodeKind::Uio));
+        check("/dev/accel/accel0", Some(NodeKind::Accel));
+        let function = "/sys/devices/pci0000:00/0000:00:01.0/10000:01:00.0";
+        check(&format!("{function}/resource0"), Some(NodeKind::PciMemory));
+        check(&format!("{function}/resource2_wc"), Some(NodeKind::PciMemory));
         check("anon_inode:[vfio-device]", Some(NodeKind::VfioDevice));
     }
 
@@ -165,6 +198,9 @@ mod tests {
     #[test]
     fn other_files_do_not_count() {
         check("/dev/null", None);
+        check("/sys/devices/pci0000:00/0000:01:00.0/resource", None);
+        check("/sys/devices/pci0000:00/0000:01:00.0/config", None);
+        check("/sys/devices/system/cpu/resource0", None);
         check("/dev/shm/nvidia0", None);
         check("/srv/mydev/nvidia0", None);
         check("anon_inode:[vfio-device]x", None);

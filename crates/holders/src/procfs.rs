@@ -15,6 +15,17 @@ const LINK_LIMIT: usize = 4096 + 16;
 /// `PROC_SUPER_MAGIC` of `include/uapi/linux/magic.h`.
 const PROC_MAGIC: u64 = 0x9fa0;
 
+/// What stands behind a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// Its numbers, where it is a character device.
+    pub(crate) device: Option<DeviceNumber>,
+    /// Numbers of its file system's device.
+    pub(crate) file_system: DeviceNumber,
+    /// Its number in that.
+    pub(crate) inode: u64,
+}
+
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory(OwnedFd);
@@ -81,16 +92,30 @@ impl Directory {
         Ok(buffer)
     }
 
-    /// The numbers of the character device behind a link; `None` if it is something else.
+    /// What stands behind a link.
     ///
     /// The kernel answers from what it knows (`AT_STATX_DONT_SYNC`), so that a file on a server
     /// that is gone does not hold us up.
-    pub(crate) fn device(&self, name: &std::ffi::CStr) -> Result<Option<DeviceNumber>, Errno> {
+    pub(crate) fn behind(&self, name: &std::ffi::CStr) -> Result<Behind, Errno> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        let stat = rustix::fs::statx(&self.0, name, flags, StatxFlags::TYPE)?;
+        let stat = rustix::fs::statx(&self.0, name, flags, StatxFlags::TYPE | StatxFlags::INO)?;
         let number = DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor };
         let is_device = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::CharacterDevice;
-        Ok(is_device.then_some(number))
+        Ok(Behind {
+            device: is_device.then_some(number),
+            file_system: DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor },
+            inode: stat.stx_ino,
+        })
+    }
+
+    /// Calls `each` with every entry.
+    pub(crate) fn each(&self, mut each: impl FnMut(&std::ffi::CStr)) -> Result<(), Errno> {
+        let mut buffer = Vec::with_capacity(16 << 10);
+        let mut entries = RawDir::new(&self.0, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            each(entry?.file_name());
+        }
+        Ok(())
     }
 
     /// Calls `each` with every entry that is named by a number, until it breaks off.

@@ -1,7 +1,7 @@
 //! The scan: every process, what it holds, and whether that could be seen.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -11,9 +11,10 @@ use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use crate::list::{DeviceNumber, Environment, Held, HolderList, Process, ScanEnd, Unreadable};
-use crate::parse::{self, Stat};
-use crate::pattern::{NodeKind, Patterns, kind_of_driver};
+use crate::parse::{self, Mapped, Stat, file_system_field};
+use crate::pattern::{NodeKind, Patterns, kind_of_driver, region};
 use crate::procfs::Directory;
+use crate::regions::Regions;
 
 /// Files of `/proc/PID` with a line or a few.
 const SMALL: usize = 64 << 10;
@@ -95,8 +96,11 @@ pub fn scan_each(
     proc_dir.each_number(all).map_err(failed)?;
     pids.sort_unstable();
 
-    let needles = options.patterns.needles();
-    let mut scanner = Scanner::new(&proc_dir, options, &needles);
+    let regions = proc_dir.is_procfs().then(Regions::of_host).flatten();
+    let mut needles = options.patterns.needles();
+    let field = regions.as_ref().map(|regions| file_system_field(regions.file_system()));
+    needles.extend(field.map(String::into_bytes));
+    let mut scanner = Scanner::new(&proc_dir, options, &needles, regions);
     let mut end = scanner.end();
     for pid in pids {
         let mut ended = false;
@@ -145,12 +149,19 @@ struct Scanner<'s> {
     is_live: bool,
     /// Drivers that matter, by major number.
     drivers: BTreeMap<u32, NodeKind>,
+    /// Memory regions of PCI functions, where this is a running host.
+    regions: Option<Regions>,
     text: Vec<u8>,
     link: Vec<u8>,
 }
 
 impl<'s> Scanner<'s> {
-    fn new(proc_dir: &'s Directory, options: &'s ScanOptions, needles: &'s [Vec<u8>]) -> Self {
+    fn new(
+        proc_dir: &'s Directory,
+        options: &'s ScanOptions,
+        needles: &'s [Vec<u8>],
+        regions: Option<Regions>,
+    ) -> Self {
         let devices = proc_dir.read_text("devices", SMALL).unwrap_or_default();
         let drivers = parse::character_drivers(&devices)
             .into_iter()
@@ -162,6 +173,7 @@ impl<'s> Scanner<'s> {
             needles: needles.iter().map(Finder::new).collect(),
             is_live: proc_dir.is_procfs(),
             drivers,
+            regions,
             text: Vec::new(),
             link: Vec::new(),
         }
@@ -326,24 +338,34 @@ impl<'s> Scanner<'s> {
         let link = descriptors.link(name, &mut self.link)?;
         let (path, deleted) = parse::without_mark(link);
         let is_path = path.starts_with(b"/");
-        // `None`: not looked at; `Some(None)`: looked at, and no character device.
+        // `None`: not looked at.
         let mut node = None;
         if self.is_live && is_path {
-            node = match descriptors.device(name) {
-                Ok(device) => Some(device),
+            node = match descriptors.behind(name) {
+                Ok(behind) => Some(behind),
                 Err(e @ (Errno::NOENT | Errno::SRCH)) => return Err(e),
                 // A server that is gone, a file system of another user: the name has to do.
                 Err(_) => None,
             };
         }
-        let device = node.flatten();
+        let device = node.and_then(|behind| behind.device);
         let by_path = self.options.patterns.find(path).filter(|(pattern, _)| {
             // A file that only looks like a node does not count.
-            pattern.any_file || node.is_none_or(|device| device.is_some())
+            pattern.any_file || node.is_none_or(|behind| behind.device.is_some())
         });
-        let by_number = || self.drivers.get(&device?.major).copied();
-        let Some(kind) = by_path.map(|(_, kind)| kind).or_else(by_number) else { return Ok(None) };
+        let kind = by_path.map(|(_, kind)| kind);
+        let kind = kind.or_else(|| self.drivers.get(&device?.major).copied());
+        let region_of = match (kind, node, &mut self.regions) {
+            (None, Some(behind), Some(regions)) => {
+                regions.function(behind.file_system, behind.inode)
+            }
+            _ => None,
+        };
+        let Some(kind) = kind.or(region_of.is_some().then_some(NodeKind::PciMemory)) else {
+            return Ok(None);
+        };
         let mut found = new_held(path, deleted, kind, device);
+        found.region_of = region_of.or(found.region_of.take());
         if matches!(kind, NodeKind::Vfio | NodeKind::VfioDevice | NodeKind::Dri) {
             let info = format!("fdinfo/{}", name.to_string_lossy());
             if dir.read(&info, SMALL, &mut self.text).is_ok() {
@@ -360,16 +382,35 @@ impl<'s> Scanner<'s> {
         held: &mut BTreeMap<(Vec<u8>, Option<u32>), Held>,
     ) -> Result<(), Errno> {
         let whole = dir.read("maps", MAPS_LIMIT, &mut self.text)?;
-        for mapped in parse::mapped(&self.text, &self.needles, &self.options.patterns) {
-            let (path, deleted) = parse::without_mark(mapped);
-            let Some((_, kind)) = self.options.patterns.find(path) else { continue };
-            let path_text = String::from_utf8_lossy(path).into_owned().into_bytes();
-            let found = held
-                .entry((path_text, None))
-                .or_insert_with(|| new_held(path, deleted, kind, None));
-            found.mappings = found.mappings.saturating_add(1);
+        let text = std::mem::take(&mut self.text);
+        for mapped in parse::mapped(&text, &self.needles) {
+            let Some(found) = self.mapping(dir, &mapped) else { continue };
+            let known = held.entry((found.path.clone().into_bytes(), None)).or_insert(found);
+            known.mappings = known.mappings.saturating_add(1);
         }
+        self.text = text;
         if whole { Ok(()) } else { Err(Errno::OVERFLOW) }
+    }
+
+    /// One mapping, if it matters: by its name, by the numbers of the node that it is of, or as a
+    /// memory region of a device.
+    fn mapping(&mut self, dir: &Directory, mapped: &Mapped<'_>) -> Option<Held> {
+        let (path, deleted) = parse::without_mark(mapped.path);
+        let mut device = None;
+        if self.is_live && !deleted && parse::may_be_node(path) {
+            // As its process sees it: a container's nodes have names of their own.
+            let place = CString::new([b"root", path].concat()).ok();
+            device = place.and_then(|place| dir.behind(&place).ok()?.device);
+        }
+        let kind = self.options.patterns.find(path).map(|(_, kind)| kind);
+        let kind = kind.or_else(|| self.drivers.get(&device?.major).copied());
+        if let Some(kind) = kind {
+            return Some(new_held(path, deleted, kind, device));
+        }
+        let function = self.regions.as_mut()?.function(mapped.file_system, mapped.inode)?;
+        let mut found = new_held(path, deleted, NodeKind::PciMemory, None);
+        found.region_of = Some(function);
+        Some(found)
     }
 
     fn describe(&mut self, dir: &Directory, pid: u32, stat: Stat, held: Vec<Held>) -> Process {
@@ -405,6 +446,7 @@ fn new_held(path: &[u8], deleted: bool, kind: NodeKind, device: Option<DeviceNum
         deleted,
         vfio_syspath: None,
         drm_address: None,
+        region_of: region(path).filter(|_| kind == NodeKind::PciMemory).map(str::to_owned),
     }
 }
 

@@ -46,9 +46,15 @@ pub trait SlowSource: Send + Sync {
     fn link(&self, path: &str) -> Result<String, Reason>;
 }
 
-/// Trees that can block on a live host: Proxmox's cluster file system is FUSE, and the NVIDIA
-/// driver's files wait for a hung GPU.
-pub const SLOW_TREES: [&str; 2] = ["/etc/pve", "/proc/driver/nvidia"];
+/// Trees that can block on a live host: Proxmox's cluster file system is FUSE, the NVIDIA driver's
+/// files wait for a hung GPU, and of sysfs those of [`SLOW_ATTRIBUTES`] for a device's lock.
+pub const SLOW_TREES: [&str; 3] = ["/etc/pve", "/proc/driver/nvidia", SYSFS];
+
+const SYSFS: &str = "/sys";
+
+/// Attributes that take the device's lock, which an unbinding that does not come back holds for as
+/// long as its driver likes (`drivers/pci/pci-sysfs.c`, `driver_override_show`).
+const SLOW_ATTRIBUTES: [&str; 1] = ["driver_override"];
 
 /// A host's file tree, read-only.
 pub struct Root {
@@ -102,7 +108,7 @@ impl Root {
         Self { backing, slow: None, recorder: None, budget: Budget::default() }
     }
 
-    /// Sends reads below [`SLOW_TREES`] to a source that cannot hang this process.
+    /// Sends reads below [`SLOW_TREES`] that can block to a source that cannot hang this process.
     #[must_use]
     pub fn with_slow(mut self, slow: Box<dyn SlowSource>) -> Self {
         self.slow = Some(slow);
@@ -137,7 +143,9 @@ impl Root {
         let below = |tree: &str| {
             path.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        SLOW_TREES.iter().any(|tree| below(tree)).then_some(slow)
+        let attribute = path.rsplit_once('/').is_some_and(|(_, name)| is_slow(name));
+        let waits = |tree: &str| below(tree) && (tree != SYSFS || attribute);
+        SLOW_TREES.iter().any(|tree| waits(tree)).then_some(slow)
     }
 
     fn done<T>(
@@ -328,6 +336,11 @@ impl Root {
     }
 }
 
+/// Whether reading an attribute can wait for a device's lock.
+fn is_slow(attribute: &str) -> bool {
+    SLOW_ATTRIBUTES.contains(&attribute)
+}
+
 /// An open directory of a host.
 #[derive(Debug)]
 pub struct Directory<'root> {
@@ -375,6 +388,9 @@ impl<'root> Directory<'root> {
 
     /// A file's bytes; an error if it is longer than `limit`.
     pub fn read(&self, name: &str, limit: usize) -> Result<Vec<u8>, ReadError> {
+        if is_slow(name) && self.root.slow.is_some() {
+            return self.root.read(&self.path_of(name), limit);
+        }
         let result = match (&self.place, &self.root.backing) {
             (Place::Open(fd), Backing::Directory { sysfs, .. }) => {
                 Regular::open(fd, name, ResolveFlags::BENEATH)
@@ -605,6 +621,45 @@ mod tests {
         };
         // Links that lead out are refused there instead of resolving inside.
         assert!(through == expected || through == "unknown (leads out of the host's root)");
+    }
+
+    struct Locked;
+
+    impl SlowSource for Locked {
+        fn read(&self, _path: &str, _limit: usize) -> Result<Vec<u8>, Reason> {
+            Err(Reason::NoAnswer)
+        }
+
+        fn list(&self, _path: &str) -> Result<Vec<String>, Reason> {
+            Err(Reason::NoAnswer)
+        }
+
+        fn link(&self, _path: &str) -> Result<String, Reason> {
+            Err(Reason::NoAnswer)
+        }
+    }
+
+    /// Only what takes a device's lock is asked of a child, by either way.
+    #[test]
+    fn an_attribute_behind_a_lock_is_never_read_here() {
+        let place = tempfile::tempdir().unwrap();
+        let device = place.path().join("sys/bus/pci/devices/0000:01:00.0");
+        std::fs::create_dir_all(&device).unwrap();
+        for name in ["driver_override", "vendor"] {
+            std::fs::write(device.join(name), "0x10de\n").unwrap();
+        }
+        let directory = "/sys/bus/pci/devices/0000:01:00.0";
+        let both = |root: &Root, name: &str| {
+            let through = root.directory(directory).unwrap().observe(name).to_string();
+            assert_eq!(root.observe(&format!("{directory}/{name}")).to_string(), through);
+            through
+        };
+        let root = Root::open(place.path()).unwrap();
+        assert_eq!(both(&root, "driver_override"), "0x10de");
+        let root = root.with_slow(Box::new(Locked));
+        assert_eq!(both(&root, "vendor"), "0x10de");
+        let unknown = both(&root, "driver_override");
+        assert!(unknown.starts_with("unknown"), "{unknown}");
     }
 
     #[test]

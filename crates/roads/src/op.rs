@@ -131,6 +131,20 @@ pub enum Op {
         /// The name.
         module: String,
     },
+    /// Puts a file in place that outlasts the boot: one of Peerway's own ([`crate::lasting`]).
+    Install {
+        /// Where.
+        path: String,
+        /// Mode bits.
+        mode: u32,
+        /// The whole content.
+        content: String,
+    },
+    /// Removes such a file.
+    Uninstall {
+        /// Where.
+        path: String,
+    },
     /// Makes one entry of the peer map.
     Map(MapEntry),
     /// Takes one entry of the peer map away.
@@ -264,6 +278,8 @@ impl Op {
             Self::WriteAcs { .. } => "write_acs",
             Self::LoadModule { .. } => "load_module",
             Self::UnloadModule { .. } => "unload_module",
+            Self::Install { .. } => "install_file",
+            Self::Uninstall { .. } => "remove_file",
             Self::Map(_) => "map_entry",
             Self::Unmap(_) => "unmap_entry",
             Self::Wait { .. } => "wait",
@@ -279,6 +295,7 @@ impl Op {
                 Some(ENVIRONMENT_FILE.to_owned())
             }
             Self::Fence { node, .. } | Self::Unfence { node } => Some(node.clone()),
+            Self::Install { path, .. } | Self::Uninstall { path } => Some(path.clone()),
             Self::SetOverride { device: at, .. } | Self::ClearOverride { device: at } => {
                 Some(device(at, "driver_override"))
             }
@@ -309,7 +326,10 @@ impl Op {
             Self::WriteEnvironment { kind: Environment::Lifted, content } => {
                 content.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join(" ")
             }
-            Self::RemoveEnvironment => "no file".to_owned(),
+            Self::RemoveEnvironment | Self::Uninstall { .. } => "no file".to_owned(),
+            Self::Install { content, mode, .. } => {
+                format!("{} lines, mode {mode:04o}", content.lines().count())
+            }
             Self::Stop { service } => format!("{service} stopped"),
             Self::Start { service } => format!("{service} running"),
             Self::Restart { service } => format!("{service} running, if it ran before"),
@@ -354,9 +374,16 @@ impl Op {
             | Self::Unfence { .. }
             | Self::LoadModule { .. }
             | Self::UnloadModule { .. }
+            | Self::Install { .. }
+            | Self::Uninstall { .. }
             | Self::Wait { .. }
             | Self::Nothing => Vec::new(),
         }
+    }
+
+    /// Whether what it sets is there after a boot; nothing else is.
+    pub const fn outlasts_boot(&self) -> bool {
+        matches!(self, Self::Install { .. } | Self::Uninstall { .. })
     }
 }
 

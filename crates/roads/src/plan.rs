@@ -2,7 +2,8 @@
 //! back, and the fingerprint of everything that it rests on.
 
 mod acs_direct;
-mod build;
+mod before_driver;
+pub(crate) mod build;
 mod fingerprint;
 mod identity_groups;
 mod live_without;
@@ -30,6 +31,7 @@ use crate::road::{self, Actor, Reversible, State};
 use crate::scene::Scene;
 use crate::service::Service;
 
+pub use before_driver::NotBefore;
 pub use fingerprint::Difference;
 
 /// Number of the plan's own format; raised when a field changes its meaning.
@@ -71,6 +73,15 @@ pub struct Plan {
     pub reversible: Reversible,
     /// What is to be known about the road here.
     pub notes: Vec<String>,
+    /// Whether no driver is bound to the devices yet, so that nothing rests on what only a driver
+    /// says.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub before_driver: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Kernel and boot that a plan was made for.
@@ -283,7 +294,7 @@ pub fn plan(request: &Request<'_>, id: RoadId) -> Result<Plan, PlanError> {
     guard(&scene, id, &draft.steps, &protects)?;
     let snapshot = scene.snapshot();
     let ports = ports_of(&draft.steps);
-    let fingerprint = fingerprint::values(snapshot, goal, &ports);
+    let fingerprint = fingerprint::values(snapshot, goal, &ports, false);
     let mut plan = Plan {
         schema: PLAN_SCHEMA,
         digest: String::new(),
@@ -305,6 +316,7 @@ pub fn plan(request: &Request<'_>, id: RoadId) -> Result<Plan, PlanError> {
         assumptions: draft.assumptions,
         reversible: road.reversible,
         notes: road.notes,
+        before_driver: false,
     };
     plan.digest = plan.compute_digest()?;
     Ok(plan)
@@ -358,7 +370,7 @@ fn guard(
 }
 
 impl Plan {
-    fn compute_digest(&self) -> Result<String, serde_json::Error> {
+    pub(crate) fn compute_digest(&self) -> Result<String, serde_json::Error> {
         let mut value = serde_json::to_value(self)?;
         if let Some(fields) = value.as_object_mut() {
             fields.remove("digest");
@@ -387,18 +399,33 @@ impl Plan {
         Ok(())
     }
 
+    fn values_of(&self, snapshot: &Snapshot) -> BTreeMap<String, String> {
+        fingerprint::values(snapshot, &self.goal, &ports_of(&self.steps), self.before_driver)
+    }
+
     /// Where a host differs from what the plan rests on; empty if the plan is fresh.
     pub fn differences(&self, snapshot: &Snapshot) -> Vec<Difference> {
-        let now = fingerprint::values(snapshot, &self.goal, &ports_of(&self.steps));
+        let now = self.values_of(snapshot);
         fingerprint::differences(&self.fingerprint, &now)
     }
 
     /// Where a host differs from what it should be after the plan was carried out.
     pub fn differences_after(&self, snapshot: &Snapshot) -> Vec<Difference> {
-        let now = fingerprint::values(snapshot, &self.goal, &ports_of(&self.steps));
+        let now = self.values_of(snapshot);
         let mut expected = self.fingerprint.clone();
         expected.extend(self.after.clone());
         fingerprint::differences(&expected, &now)
+    }
+
+    /// Members of a goal device's group when the plan was made, with blanks between them.
+    pub fn group_members(&self, device: PciAddress) -> Option<&str> {
+        let source = fingerprint::group_source(device, "devices");
+        self.fingerprint.get(&source).map(String::as_str)
+    }
+
+    /// Node number of a goal device when the plan was made, where NVIDIA's driver had given one.
+    pub fn minor_of(&self, device: PciAddress) -> Option<u32> {
+        self.fingerprint.get(&fingerprint::minor_source(device))?.parse().ok()
     }
 
     /// Everything that its steps and their inverses stop or start.

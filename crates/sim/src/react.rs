@@ -7,6 +7,7 @@
 //! | rule | where | evidence |
 //! |---|---|---|
 //! | `type` of a group takes or refuses a word | [`group_type`] | measured on 5.10, 6.1, 6.12, 7.3; `iommu_group_store_type` |
+//! | `DMA-FQ` without a flush queue reads `DMA` | `acts` | `drivers/iommu/dma-iommu.c`, `iommu_dma_init_domain` |
 //! | unbind moves the links, and waits while somebody holds the device | `driver` | `nv_pci_remove_helper`; `vfio_unregister_group_dev` |
 //! | `drivers_probe` says yes whatever came of it | `driver` | `drivers/base/bus.c`, `drivers_probe_store` |
 //! | a GPU gets the lowest free node number | `driver` | `kernel-open/nvidia/nv-pci.c` |
@@ -121,6 +122,11 @@ impl SimHost {
         }
         host.facts = facts(&host.snapshot());
         host
+    }
+
+    /// What it is called, as `--host` would call it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its tree as it is now.

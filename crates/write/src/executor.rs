@@ -266,6 +266,8 @@ pub(crate) fn harms_holders(act: &Op) -> bool {
         | Op::Persistence { .. }
         | Op::RestorePersistence { .. }
         | Op::LoadModule { .. }
+        | Op::Install { .. }
+        | Op::Uninstall { .. }
         | Op::Wait { .. }
         | Op::Nothing => false,
     }

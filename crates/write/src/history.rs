@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::journal::{Entry, Journal, Way};
+use crate::journal::{End, Entry, Journal, Way};
 
 /// One transaction, by the published contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,7 +46,7 @@ pub fn history(journal: &Journal<'_>) -> Vec<Record> {
     for one in journal.transactions() {
         let Some((id, plan, _, began, _)) = one.begin() else { continue };
         let mut steps: Vec<StepRecord> = Vec::new();
-        let mut why = None;
+        let (mut why, mut doubts): (Option<String>, Vec<&str>) = (None, Vec::new());
         for entry in one.entries() {
             match entry {
                 Entry::Intent { step, way, act, .. } => steps.push(StepRecord {
@@ -67,8 +67,14 @@ pub fn history(journal: &Journal<'_>) -> Vec<Record> {
                     why = Some(text.clone());
                 }
                 Entry::PendingHolder { holders } => why = Some(holders.join("; ")),
+                Entry::Doubt { what } => doubts.push(what),
                 _ => {}
             }
+        }
+        // Once it is back, what stood in the way is over.
+        if let (Some((End::TakenBack, _)), Some((turned, _))) = (one.end(), one.turned_back()) {
+            let doubts = doubts.iter().map(|what| format!("; not known: {what}"));
+            why = Some(format!("{turned}{}", doubts.collect::<String>()));
         }
         records.push(Record {
             id: id.to_owned(),

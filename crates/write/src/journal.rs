@@ -119,6 +119,17 @@ pub enum Entry {
         /// Why.
         why: String,
     },
+    /// It was taken back, and this about it could not be told.
+    Doubt {
+        /// What.
+        what: String,
+    },
+    /// Data was seen to arrive under a transaction that was over without: what waited for that goes
+    /// on.
+    Proved {
+        /// Its name.
+        id: String,
+    },
     /// A transaction that was over is to be taken back after all.
     Reopened {
         /// Its name.

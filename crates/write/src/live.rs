@@ -24,7 +24,7 @@ use peerway_core::snapshot::tenant::Holder;
 use peerway_core::snapshot::{Gap, Snapshot};
 use peerway_read::root::{Root, SMALL};
 use peerway_roads::op::{ENVIRONMENT_FILE, Found, PEER_MAP_MODULE};
-use peerway_roads::{Op, Plan, RoadId};
+use peerway_roads::{Op, Plan, RoadId, lasting};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -37,6 +37,8 @@ use limits::Limits;
 const UNBIND_PATIENCE: Duration = Duration::from_mins(1);
 /// A GPU with its firmware takes tens of seconds to come up.
 const PROBE_PATIENCE: Duration = Duration::from_mins(3);
+/// Mode of files that anybody may read.
+const READABLE: u32 = 0o644;
 /// Everything else is a matter of moments, unless the device's lock is held.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -50,6 +52,13 @@ pub trait Eyes: std::fmt::Debug {
     fn holders(&self) -> Result<(Observed<Vec<Holder>>, Vec<Gap>), String>;
     /// A root for single files.
     fn root(&self) -> Result<Root, String>;
+    /// Keeps the files that it looks with for a transaction that is about to begin.
+    fn keep_for(&self, id: &str) -> Result<(), String>;
+    /// Looks with what was kept for a transaction from here on; where that cannot be had, each look
+    /// says so.
+    fn take_up(&self, id: &str);
+    /// Whether the initramfs of the running kernel carries a driver's module.
+    fn initramfs_has(&self, driver: &str) -> Result<bool, String>;
     /// Whether [`Eyes::copy`] has what it needs; if not, what is missing.
     fn can_copy(&self) -> Result<(), String>;
     /// Copies from one device into the memory of another, and says what came of it.
@@ -135,6 +144,15 @@ impl LiveHost {
 }
 
 impl LiveHost {
+    /// What a file of ours holds.
+    fn content(&self, act: &Op, path: &str) -> Result<Found, WriteError> {
+        match self.files.whole(path) {
+            Ok(bytes) => Ok(Found::Value(String::from_utf8_lossy(&bytes).into_owned())),
+            Err(Errno::NOENT) => Ok(Found::Nothing),
+            Err(errno) => Err(WriteError::Refused { act: spell(act), errno }),
+        }
+    }
+
     /// No member may have a driver but that of a port, whatever the kernel would allow: it takes
     /// the write beside an idle `vfio-pci`, whose guest would then get an untranslated device.
     fn members_are_free(&self, act: &Op, members: &[String]) -> Result<(), WriteError> {
@@ -152,6 +170,27 @@ impl LiveHost {
             }
         }
         Ok(())
+    }
+
+    /// Why what is to be set before the driver binds would come too late.
+    fn in_initramfs(&self, plan: &Plan) -> Option<String> {
+        let sets = |act: &Op| matches!(act, Op::Install { path, .. } if path == lasting::PLAN);
+        if !plan.steps.iter().any(|step| sets(&step.act)) {
+            return None;
+        }
+        let drivers = plan.steps.iter().filter_map(|step| match &step.act {
+            Op::Unbind { driver, .. } => Some(driver.as_str()),
+            _ => None,
+        });
+        let drivers: std::collections::BTreeSet<&str> = drivers.collect();
+        drivers.into_iter().find_map(|driver| match self.eyes.initramfs_has(driver) {
+            Ok(false) => None,
+            Ok(true) => Some(format!(
+                "the initramfs carries {driver}, which binds before anything can be set: take it \
+                 out of the initramfs, or leave --last away"
+            )),
+            Err(why) => Some(format!("whether the initramfs carries {driver} is unknown: {why}")),
+        })
     }
 
     /// Carries out what was not proved through crashes on a real kernel, because the operator asks
@@ -172,12 +211,9 @@ impl Mutator for LiveHost {
         };
         Ok(match act {
             Op::WriteEnvironment { .. } | Op::RemoveEnvironment => {
-                match self.files.whole(ENVIRONMENT_FILE) {
-                    Ok(bytes) => Found::Value(String::from_utf8_lossy(&bytes).into_owned()),
-                    Err(Errno::NOENT) => Found::Nothing,
-                    Err(errno) => return Err(WriteError::Refused { act: spell(act), errno }),
-                }
+                self.content(act, ENVIRONMENT_FILE)?
             }
+            Op::Install { path, .. } | Op::Uninstall { path } => self.content(act, path)?,
             Op::Fence { node, .. } | Op::Unfence { node } => match fence::mode(&self.files, node) {
                 Ok(mode) => Found::Value(mode.to_string()),
                 Err(Errno::NOENT) => Found::Nothing,
@@ -235,9 +271,13 @@ impl Mutator for LiveHost {
             |device: &PciAddress, name: &str| format!("/sys/bus/pci/devices/{device}/{name}");
         match act {
             Op::WriteEnvironment { content, .. } => {
-                self.files.replace(ENVIRONMENT_FILE, content.as_bytes()).map_err(refused)
+                self.files.replace(ENVIRONMENT_FILE, READABLE, content.as_bytes()).map_err(refused)
             }
             Op::RemoveEnvironment => self.files.remove(ENVIRONMENT_FILE).map_err(refused),
+            Op::Install { path, mode, content } => {
+                self.files.replace(path, *mode, content.as_bytes()).map_err(refused)
+            }
+            Op::Uninstall { path } => self.files.remove(path).map_err(refused),
             Op::Fence { node, mode } => fence::set(&self.files, node, *mode)
                 .map_err(|why| WriteError::NotOffered { act: spell(act), why }),
             Op::SetOverride { device, driver } => {
@@ -304,14 +344,21 @@ impl Host for LiveHost {
         std::thread::sleep(Duration::from_secs(seconds));
     }
 
-    fn limit_to(&mut self, plan: &Plan) {
+    fn keep_for(&mut self, id: &str) -> Result<(), WriteError> {
+        let act = format!("keeping what {id} needs");
+        self.eyes.keep_for(id).map_err(|why| WriteError::Unreadable { act, why })
+    }
+
+    fn take_up(&mut self, id: &str, plan: &Plan) {
         self.limits = Limits::of(plan);
+        self.eyes.take_up(id);
     }
 
     fn refuses(&self, plan: &Plan) -> Option<String> {
         match plan.road {
             RoadId::LiveWithout => {}
-            RoadId::IdentityGroups if self.unproved => {}
+            // One that was confirmed here lasts as it was asked for.
+            RoadId::IdentityGroups if self.unproved || plan.before_driver => {}
             RoadId::PeerMap if self.unproved => {}
             RoadId::PeerMap => {
                 return Some(format!(
@@ -357,6 +404,9 @@ impl Host for LiveHost {
         });
         if undone.is_some() {
             return undone;
+        }
+        if let Some(why) = self.in_initramfs(plan) {
+            return Some(why);
         }
         // A change whose effect nobody can prove is not begun.
         let copies = plan.canary.is_some().then(|| self.eyes.can_copy());

@@ -2,6 +2,7 @@
 
 use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
+use peerway_core::snapshot::iommu::DomainType;
 use peerway_core::snapshot::tenant::Holder;
 use peerway_core::snapshot::{Gap, Snapshot};
 use peerway_read::root::Root;
@@ -109,9 +110,14 @@ pub trait Host: Mutator {
     fn wall(&self) -> String;
     /// Lets seconds pass.
     fn pause(&mut self, seconds: u64);
-    /// Limits what can be changed to what a plan names. Called before the first act of each
-    /// transaction, and of each recovery.
-    fn limit_to(&mut self, _plan: &Plan) {}
+    /// Keeps what a transaction needs beside its plan, so that later commands have it. Called after
+    /// everything that refuses, and before the first record; an error refuses too.
+    fn keep_for(&mut self, _id: &str) -> Result<(), WriteError> {
+        Ok(())
+    }
+    /// Takes up a transaction: what was kept for it counts, and what can be changed is limited to
+    /// what its plan names. Called before the first act of each, and of each way back.
+    fn take_up(&mut self, _id: &str, _plan: &Plan) {}
     /// Why a plan is not carried out here at all; nothing was changed.
     fn refuses(&self, _plan: &Plan) -> Option<String> {
         None
@@ -131,14 +137,22 @@ pub fn is_reached(act: &Op, found: &Found) -> bool {
         Found::Value(text) => Some(text.as_str()),
     };
     match act {
-        Op::WriteEnvironment { content, .. } => value == Some(content),
-        Op::RemoveEnvironment | Op::ClearOverride { .. } | Op::Unbind { .. } => value.is_none(),
+        Op::WriteEnvironment { content, .. } | Op::Install { content, .. } => {
+            value == Some(content)
+        }
+        Op::RemoveEnvironment
+        | Op::ClearOverride { .. }
+        | Op::Unbind { .. }
+        | Op::Uninstall { .. } => value.is_none(),
         Op::Stop { .. } => value != Some("running"),
         Op::Start { .. } | Op::Restart { .. } => value == Some("running"),
-        Op::Fence { mode, .. } => value.is_some_and(|text| *text == mode.to_string()),
+        // A node that is gone has nothing to be let through; whoever makes it anew gives it a mode.
+        Op::Fence { mode, .. } => value.map_or(*mode != 0, |text| *text == mode.to_string()),
         Op::Persistence { on, .. } => value == Some(if *on { "on" } else { "off" }),
         Op::SetOverride { driver, .. } | Op::Probe { driver, .. } => value == Some(driver),
-        Op::WriteGroupType { to, .. } => value == Some(to),
+        Op::WriteGroupType { to, .. } => value.is_some_and(|word| {
+            DomainType::from_word(to).may_read_as(&DomainType::from_word(word))
+        }),
         Op::WriteAcs { mask, bits, .. } => value
             .and_then(|text| text.parse::<u16>().ok())
             .is_some_and(|word| word & mask == bits & mask),

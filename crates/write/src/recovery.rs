@@ -1,18 +1,22 @@
 //! Back to the first state, or on to the last.
 
+mod order;
+
+use peerway_core::snapshot::iommu::DomainType;
 use peerway_read::root::SMALL;
 use peerway_roads::op::Environment;
-use peerway_roads::plan::Difference;
+use peerway_roads::plan::{Difference, Step};
 use peerway_roads::{Op, Outcome, Plan};
 
 use crate::executor::{Executor, StepError, bound_device, harms_holders};
 use crate::grant::WriteGrant;
 use crate::health;
-use crate::journal::{End, Entry, State, Transaction, Way};
-use crate::mutator::{Host, WriteError, is_reached};
+use crate::journal::{Begun, End, Entry, State, Transaction, Way};
+use crate::mutator::{Host, WriteError, is_reached, spell};
 use crate::scope;
-use crate::transaction::{Ending, Settings, TransactionError, go_on};
+use crate::transaction::{Ending, Left, Settings, TransactionError, go_on};
 use crate::wait;
+use order::Order;
 
 /// Finishes what a crash, a holder or a failing step left: after one call the host is in the first
 /// state or in the last, unless a holder lives or a step keeps failing; then it can be repeated.
@@ -34,7 +38,7 @@ pub fn recover(
             _ => "it was cut off".to_owned(),
         },
     };
-    host.limit_to(&plan);
+    host.take_up(&id, &plan);
     let journal = &mut grant.journal;
     let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
     if let Some(gone) = gone_with_boot(&mut executor)? {
@@ -56,19 +60,47 @@ fn boot_now(host: &dyn Host) -> Result<Option<String>, TransactionError> {
     Ok(id.map(|id| id.trim().to_owned()))
 }
 
-/// Ends the open transaction where the host was booted since it began: nothing of it is left, and
-/// its devices may be others' by now. Only two boots that are known to differ say so.
+/// Ends the open transaction where the host was booted since it began: nothing of it is left but the
+/// files that were to last, and its devices may be others' by now. Only two boots that are known to
+/// differ say so.
 fn gone_with_boot(executor: &mut Executor<'_, '_>) -> Result<Option<Ending>, TransactionError> {
     let Some(open) = executor.journal.open_transaction() else { return Ok(None) };
-    let Some((id, _, boot, ..)) = open.begin() else { return Ok(None) };
-    let (id, boot) = (id.to_owned(), boot.map(str::to_owned));
+    let Some((id, plan, boot, ..)) = open.begin() else { return Ok(None) };
+    let (id, plan, boot) = (id.to_owned(), plan.clone(), boot.map(str::to_owned));
     let now = boot_now(executor.host)?;
     if boot.is_none() || now.is_none() || boot == now {
         return Ok(None);
     }
+    executor.host.take_up(&id, &plan);
+    let left = match lasting(executor) {
+        Ok(left) => left,
+        Err(why) => return stuck(executor, id, why).map(Some),
+    };
+    if !left.is_empty() {
+        return remains(executor, id, left).map(Some);
+    }
     let ended = executor.host.wall();
     executor.journal.append(Entry::End { end: End::GoneWithBoot, ended, outcome: None })?;
     Ok(Some(Ending::GoneWithBoot { id }))
+}
+
+/// Takes back what of the open transaction outlasts a boot, the last first; says what remains.
+fn lasting(executor: &mut Executor<'_, '_>) -> Result<Vec<Left>, Stuck> {
+    let begun = executor.journal.open_transaction().map(|one| one.begun()).unwrap_or_default();
+    let mut left = Vec::new();
+    for one in begun.iter().rev().filter(|one| one.act.outlasts_boot()) {
+        let taken = match one.act.inverse(&one.found) {
+            Ok(Op::Nothing) => Ok(()),
+            Ok(inverse) => take(executor, one.step, &inverse),
+            Err(why) => Err(Stuck::Step(Left { step: one.step, why: why.to_string() })),
+        };
+        match taken {
+            Ok(()) => {}
+            Err(Stuck::Step(failed)) => left.push(failed),
+            Err(stuck) => return Err(stuck),
+        }
+    }
+    Ok(left)
 }
 
 /// Takes the open transaction back, whatever its state.
@@ -98,33 +130,48 @@ pub fn undo_all(
     let boot = boot_now(host)?;
     let mut endings = Vec::new();
     let journal = &mut grant.journal;
-    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let executor = &mut Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
     if executor.journal.open_transaction().is_some() {
-        endings.push(match gone_with_boot(&mut executor)? {
+        endings.push(match gone_with_boot(executor)? {
             Some(gone) => gone,
-            None => back(&mut executor, "undone", None)?,
+            None => back(executor, "undone", None)?,
         });
     }
-    let ids: Vec<String> = executor
-        .journal
-        .transactions()
-        .iter()
-        .rev()
-        .filter(|one| matches!(one.end(), Some((End::Succeeded, _))))
-        .filter_map(Transaction::begin)
-        .filter(|(_, _, began_in, ..)| *began_in == boot.as_deref())
-        .map(|(id, ..)| id.to_owned())
-        .collect();
-    for id in ids {
+    // What was made to last on an earlier boot is files, which nothing keeps.
+    for id in succeeded(executor, |one, began_in| {
+        let earlier = boot.is_some() && began_in.is_some() && began_in != boot.as_deref();
+        earlier && one.begun().iter().any(|step| step.act.outlasts_boot())
+    }) {
+        executor.journal.append(Entry::Reopened { id })?;
+        endings.extend(gone_with_boot(executor)?);
+    }
+    for id in succeeded(executor, |_, began_in| began_in == boot.as_deref()) {
         let over =
             |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
         if endings.last().is_some_and(|last| !over(last)) {
             break;
         }
         executor.journal.append(Entry::Reopened { id })?;
-        endings.push(back(&mut executor, "undone", None)?);
+        endings.push(back(executor, "undone", None)?);
     }
     Ok(endings)
+}
+
+/// Names of confirmed transactions that a test is true of, the newest first.
+fn succeeded(
+    executor: &Executor<'_, '_>,
+    test: impl Fn(&Transaction<'_>, Option<&str>) -> bool,
+) -> Vec<String> {
+    let all = executor.journal.transactions();
+    let mut found = Vec::new();
+    for one in all.iter().rev().filter(|one| matches!(one.end(), Some((End::Succeeded, _)))) {
+        if let Some((id, _, began_in, ..)) = one.begin()
+            && test(one, began_in)
+        {
+            found.push(id.to_owned());
+        }
+    }
+    found
 }
 
 /// The way back, by the same executor: inverses of what was begun, the last first.
@@ -138,106 +185,151 @@ pub(crate) fn back(
     let Some((id, plan)) = begin.map(|(id, plan, ..)| (id.to_owned(), plan.clone())) else {
         return Ok(Ending::Nothing);
     };
-    let turned = open.is_some_and(|one| matches!(one.state(), State::Back));
-    if !turned {
+    if !open.is_some_and(|one| one.is_turned()) {
         let outcome = outcome.clone().map(Box::new);
         executor.journal.append(Entry::TurningBack { why: why.to_owned(), outcome })?;
     }
-    executor.host.limit_to(&plan);
-    // What went wrong forward is known; here it counts what goes wrong on the way back.
-    executor.set_mark().map_err(stopped)?;
-    match inverses(executor, &plan) {
-        Ok(()) => {}
-        Err(Stuck::Holders(holders)) => {
-            executor.journal.append(Entry::PendingHolder { holders: holders.clone() })?;
-            return Ok(Ending::PendingHolder { id, holders });
-        }
-        Err(Stuck::Step(step, why)) => return remains(executor, id, step, why),
-        Err(Stuck::Ended(error)) => return Err(error),
+    executor.host.take_up(&id, &plan);
+    // What went wrong forward is known; here it counts what goes wrong on the way back. Going back
+    // does not need it: a log that nobody can read keeps nothing changed.
+    let mark = health::mark(executor.host);
+    let left = match inverses(executor, &plan) {
+        Ok(left) => left,
+        Err(why) => return stuck(executor, id, why),
+    };
+    if !left.is_empty() {
+        return remains(executor, id, left);
     }
-    if let Some(why) = not_first(executor, &plan)? {
-        return remains(executor, id, 0, why);
+    let (wrong, doubts) = compared(executor, &plan, mark)?;
+    if !wrong.is_empty() {
+        let left = wrong.into_iter().map(|why| Left { step: 0, why }).collect();
+        return remains(executor, id, left);
+    }
+    for what in &doubts {
+        executor.journal.append(Entry::Doubt { what: what.clone() })?;
     }
     let ended = executor.host.wall();
     let outcome = outcome.map(Box::new);
     executor.journal.append(Entry::End { end: End::TakenBack, ended, outcome })?;
-    Ok(Ending::TakenBack { id, why: why.to_owned() })
+    Ok(Ending::TakenBack { id, why: why.to_owned(), doubts })
+}
+
+/// Writes down why the way back is not at its end.
+fn stuck(
+    executor: &mut Executor<'_, '_>,
+    id: String,
+    why: Stuck,
+) -> Result<Ending, TransactionError> {
+    match why {
+        Stuck::Holders(holders) => {
+            let entry = Entry::PendingHolder { holders: holders.clone() };
+            // A look that finds the same again, as the timer's do, adds nothing.
+            if executor.journal.entries().last() != Some(&entry) {
+                executor.journal.append(entry)?;
+            }
+            Ok(Ending::PendingHolder { id, holders })
+        }
+        Stuck::Step(left) => remains(executor, id, vec![left]),
+        Stuck::Ended(error) => Err(error),
+    }
 }
 
 fn remains(
     executor: &mut Executor<'_, '_>,
     id: String,
-    step: u32,
-    why: String,
+    left: Vec<Left>,
 ) -> Result<Ending, TransactionError> {
-    executor.journal.append(Entry::Remains { step, why: why.clone() })?;
-    Ok(Ending::Remains { id, step, why })
+    for Left { step, why } in &left {
+        executor.journal.append(Entry::Remains { step: *step, why: why.clone() })?;
+    }
+    Ok(Ending::Remains { id, left })
 }
 
-/// Why the way back is not at its end.
+/// Why the way back ends where it is.
 enum Stuck {
     Holders(Vec<String>),
-    Step(u32, String),
+    Step(Left),
     Ended(TransactionError),
 }
 
-fn stopped(error: StepError) -> TransactionError {
-    match error {
-        StepError::Journal(error)
-            if !matches!(
-                error,
-                crate::journal::JournalError::Store(crate::store::StoreError::Stopped)
-            ) =>
-        {
-            error.into()
+/// Takes the inverses, and says which remain. One that fails keeps what has to come after it, and
+/// not what is another device's: a board that is dead leaves no other one changed.
+fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Vec<Left>, Stuck> {
+    let begun = executor.journal.open_transaction().map(|one| one.begun()).unwrap_or_default();
+    if let Some(left) = closed(executor, plan, &begun)? {
+        return Ok(vec![left]);
+    }
+    let mut left = Vec::new();
+    let mut order = Order::of(plan);
+    for one in begun.iter().rev() {
+        let inverse = match one.act.inverse(&one.found) {
+            Ok(Op::Nothing) => continue,
+            Ok(inverse) => inverse,
+            Err(why) => {
+                order.fails(one.step, &one.act);
+                left.push(Left { step: one.step, why: why.to_string() });
+                continue;
+            }
+        };
+        if let Some(step) = order.waits_for(&inverse) {
+            let why = format!("{} waits for step {step}", spell(&inverse));
+            left.push(Left { step: one.step, why });
+            continue;
         }
-        StepError::Write(error) if !matches!(error, WriteError::Stopped { .. }) => error.into(),
-        _ => TransactionError::Stopped,
+        harmless(executor, plan, &inverse)?;
+        match take(executor, one.step, &inverse) {
+            Ok(()) => {}
+            Err(Stuck::Step(failed)) => {
+                order.fails(one.step, &inverse);
+                left.push(failed);
+            }
+            Err(stuck) => return Err(stuck),
+        }
+    }
+    Ok(left)
+}
+
+/// Whatever follows, new jobs begin without peer access: the safe environment, out of turn.
+fn closed(
+    executor: &mut Executor<'_, '_>,
+    plan: &Plan,
+    begun: &[Begun],
+) -> Result<Option<Left>, Stuck> {
+    let is_begun = |step: &Step| begun.iter().any(|one| one.step == step.number);
+    let Some(safe) = safe_environment(plan).filter(|step| is_begun(step)) else { return Ok(None) };
+    let safe = safe.act.clone();
+    if executor.host.current(&safe).is_ok_and(|found| is_reached(&safe, &found)) {
+        return Ok(None);
+    }
+    match take(executor, 0, &safe) {
+        Ok(()) => Ok(None),
+        Err(Stuck::Step(left)) => Ok(Some(left)),
+        Err(stuck) => Err(stuck),
     }
 }
 
-fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), Stuck> {
-    let begun = executor.journal.open_transaction().map(|one| one.begun()).unwrap_or_default();
-    // Whatever follows, new jobs begin without peer access.
-    let safe = plan.steps.iter().find_map(|step| match &step.act {
-        act @ Op::WriteEnvironment { kind: Environment::Safe, .. }
-            if begun.iter().any(|one| one.step == step.number) =>
-        {
-            Some(act.clone())
-        }
-        _ => None,
-    });
-    if let Some(safe) = safe {
-        take(executor, 0, &safe)?;
+/// Ends the way where an inverse would harm a process, or meet a write that is still under way.
+fn harmless(executor: &mut Executor<'_, '_>, plan: &Plan, inverse: &Op) -> Result<(), Stuck> {
+    // What the process before this one began may still change what is read here.
+    if let Some(what) = executor.host.under_way() {
+        let mut holders = holders_or_why(executor, plan);
+        holders.push(format!("a write still waits in the kernel: {what}"));
+        return Err(Stuck::Holders(holders));
     }
-    for one in begun.iter().rev() {
-        let inverse =
-            one.act.inverse(&one.found).map_err(|why| Stuck::Step(one.step, why.to_string()))?;
-        if inverse == Op::Nothing {
-            continue;
-        }
-        // What the process before this one began may still change what is read here.
-        if let Some(what) = executor.host.under_way() {
-            let mut holders = holders_or_why(executor, plan);
-            holders.push(format!("a write still waits in the kernel: {what}"));
+    let current = executor.host.current(&meaningful(inverse));
+    let needed = !current.is_ok_and(|found| is_reached(inverse, &found));
+    if let Some(device) = bound_device(inverse)
+        && executor.host.is_stuck(device)
+    {
+        let mut holders = holders_or_why(executor, plan);
+        holders.push(format!("an unbinding of {device} still waits in the kernel"));
+        return Err(Stuck::Holders(holders));
+    }
+    if needed && harms_holders(inverse) {
+        let holders = holders_or_why(executor, plan);
+        if !holders.is_empty() {
             return Err(Stuck::Holders(holders));
         }
-        let current = executor.host.current(&meaningful(&inverse));
-        let needed = !current.is_ok_and(|found| is_reached(&inverse, &found));
-        if let Some(device) = bound_device(&inverse)
-            && executor.host.is_stuck(device)
-        {
-            let mut holders = holders_or_why(executor, plan);
-            holders.push(format!("an unbinding of {device} still waits in the kernel"));
-            return Err(Stuck::Holders(holders));
-        }
-        if needed && harms_holders(&inverse) {
-            let holders = holders_or_why(executor, plan);
-            if !holders.is_empty() {
-                return Err(Stuck::Holders(holders));
-            }
-        }
-        take(executor, one.step, &inverse)?;
     }
     Ok(())
 }
@@ -264,47 +356,72 @@ fn take(executor: &mut Executor<'_, '_>, step: u32, act: &Op) -> Result<(), Stuc
         Err(StepError::Write(WriteError::Hangs { act })) => {
             Err(Stuck::Holders(vec![format!("{act} does not come back")]))
         }
-        Err(error) => Err(Stuck::Step(step, error.to_string())),
+        Err(error) => Err(Stuck::Step(Left { step, why: error.to_string() })),
     }
 }
 
-/// What of the goal's own devices is not as the plan found it, or did not come back.
-fn not_first(
+/// What of the goal's own devices is not as the plan found it or did not come back, and what of
+/// that cannot be told.
+fn compared(
     executor: &mut Executor<'_, '_>,
     plan: &Plan,
-) -> Result<Option<String>, TransactionError> {
+    mark: Result<u64, WriteError>,
+) -> Result<(Vec<String>, Vec<String>), TransactionError> {
     let snapshot = executor.host.snapshot()?;
     let ours = |one: &Difference| {
         one.source.starts_with("/sys/bus/pci/")
-            || one.source.starts_with("/sys/kernel/iommu_groups/")
             || one.source.starts_with("/proc/driver/nvidia/gpus/")
     };
-    let left: Vec<Difference> = plan.differences(&snapshot).into_iter().filter(ours).collect();
-    if let Some(one) = left.first() {
+    let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
+    for one in plan.differences(&snapshot).into_iter().filter(ours) {
         let shown = |text: &Option<String>| text.clone().unwrap_or_else(|| "nothing".to_owned());
         let (planned, now) = (shown(&one.planned), shown(&one.now));
-        return Ok(Some(format!("{} was {planned} and is {now}", one.source)));
+        let text = format!("{} was {planned} and is {now}", one.source);
+        let is_type = one.source.ends_with("/iommu_group/type");
+        let read = DomainType::from_word(&now);
+        if is_type && DomainType::from_word(&planned).may_read_as(&read) {
+            doubts.push(format!("{text}: the kernel fell back to strict invalidation"));
+        } else {
+            wrong.push(text);
+        }
     }
-    let seen = health::since(executor.host, executor.mark)?;
-    let trouble = plan.goal.devices.iter().find_map(|device| seen.of_driver(*device));
-    Ok(trouble.map(|trouble| {
-        format!(
-            "a device did not come back: {}; it needs a reset, or the host a reboot",
-            trouble.text
-        )
-    }))
+    match mark.and_then(|mark| health::since(executor.host, mark)) {
+        Ok(seen) => {
+            let troubles = plan.goal.devices.iter().filter_map(|device| seen.of_driver(*device));
+            for trouble in troubles {
+                let text = format!(
+                    "a device did not come back: {}; it needs a reset, or the host a reboot",
+                    trouble.text
+                );
+                if !wrong.contains(&text) {
+                    wrong.push(text);
+                }
+            }
+            if seen.lost {
+                doubts.push(
+                    "whether each driver came back without an error: records of the kernel log \
+                     were lost on the way back"
+                        .to_owned(),
+                );
+            }
+        }
+        Err(why) => doubts.push(format!("whether each driver came back without an error: {why}")),
+    }
+    Ok((wrong, doubts))
 }
 
 /// Writes the safe environment of the last plan out of turn: what was proved holds no more.
 pub fn close(grant: &WriteGrant<'_>, host: &mut dyn Host) -> Result<(), WriteError> {
     let all = grant.journal.transactions();
     let plan = all.iter().rev().find_map(Transaction::begin).map(|(_, plan, ..)| plan);
-    let steps = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
-    let safe = steps
-        .iter()
-        .find(|step| matches!(step.act, Op::WriteEnvironment { kind: Environment::Safe, .. }));
-    match safe {
-        Some(step) => host.perform(&step.act),
+    match plan.and_then(safe_environment) {
+        Some(safe) => host.perform(&safe.act),
         None => Ok(()),
     }
+}
+
+/// The step of a plan that writes the safe environment.
+fn safe_environment(plan: &Plan) -> Option<&Step> {
+    let safe = |act: &Op| matches!(act, Op::WriteEnvironment { kind: Environment::Safe, .. });
+    plan.steps.iter().find(|step| safe(&step.act))
 }

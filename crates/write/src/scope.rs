@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use peerway_core::address::PciAddress;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::iommu::Group;
-use peerway_roads::{Op, Plan};
+use peerway_roads::{Op, Plan, lasting};
 use thiserror::Error;
 
 /// A step that would touch what is not the goal's.
@@ -64,19 +64,24 @@ pub fn check(plan: &Plan, snapshot: &Snapshot) -> Result<(), Outside> {
             if let Some((node, why)) = no_node_of(&goal, snapshot, act) {
                 return outside(node, why);
             }
+            if let Op::Install { path, .. } | Op::Uninstall { path } = act
+                && !lasting::is_ours(path)
+            {
+                return outside(path.clone(), "which is no file of Peerway's own".to_owned());
+            }
             for address in act.touches() {
                 if let Some(why) = whose(address) {
                     return outside(address.to_string(), why);
                 }
             }
-            if let Op::WriteGroupType { group, member, .. } = act {
-                let Some(here) = group_with(snapshot, *member).filter(|one| one.id == *group)
-                else {
-                    return outside(format!("group {group}"), format!("which has no {member}"));
+            // By the member: the number of its group may be another one by now.
+            if let Op::WriteGroupType { member, .. } = act {
+                let Some(here) = group_with(snapshot, *member) else {
+                    return outside(format!("the group of {member}"), "which has none".to_owned());
                 };
                 for address in &here.devices {
                     if let Some(why) = whose(*address) {
-                        return outside(format!("group {group} with {address}"), why);
+                        return outside(format!("the group of {member} with {address}"), why);
                     }
                 }
             }

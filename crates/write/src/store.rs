@@ -13,6 +13,8 @@ use thiserror::Error;
 const JOURNAL: &str = "journal.jsonl";
 /// Name of the lock: created once and never replaced, since a lock on a replaced file locks nothing.
 const LOCK: &str = "lock";
+/// Mode of every file beside the journal, whatever the mask of the one who asked.
+pub const OWN: Mode = Mode::RUSR.union(Mode::WUSR);
 /// A journal longer than this was not written by this program.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -72,7 +74,9 @@ impl DirectoryStore {
             move |errno| StoreError::Call { act, path, errno }
         };
         match rustix::fs::mkdir(path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            // Whatever the mask of the one who asked.
+            Ok(()) => rustix::fs::chmod(path, Mode::RWXU).map_err(call("make", ""))?,
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(call("make", "")(errno)),
         }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -82,13 +86,15 @@ impl DirectoryStore {
             return Err(call("trust (others may write to it)", "")(Errno::PERM));
         }
         let open = |name: &str, flags: OFlags| {
-            rustix::fs::openat2(
+            let file = rustix::fs::openat2(
                 &directory,
                 name,
                 flags | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-                Mode::RUSR | Mode::WUSR,
+                OWN,
                 ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-            )
+            )?;
+            rustix::fs::fchmod(&file, OWN)?;
+            Ok(file)
         };
         let lock = open(LOCK, OFlags::RDWR).map_err(call("open", LOCK))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {

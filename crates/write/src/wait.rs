@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
-use peerway_core::snapshot::tenant::Holder;
-use peerway_read::root::{Root, SMALL};
+use peerway_read::root::SMALL;
 use peerway_roads::op::Until;
 
 use crate::executor::StepError;
@@ -25,14 +24,14 @@ pub fn holders(host: &dyn Host, devices: &[PciAddress]) -> Result<Vec<String>, S
     if let Some(gap) = gap {
         return Err(format!("who holds the devices is unknown: {}: {}", gap.source, gap.why));
     }
-    let root = host.root().map_err(|error| error.to_string())?;
     match &holders {
         Observed::Known(all) => Ok(all
             .iter()
             .filter(|holder| {
-                holder.devices.iter().any(|device| devices.contains(device))
-                    || holds_unknown_gpu(holder)
-                    || holds_by_uio(&root, holder, devices)
+                // Another function of a slot goes with it, and a node whose device cannot be told
+                // (its driver is unbound just now, or it is gone) may be one of ours.
+                let ours = |held: &PciAddress| devices.iter().any(|one| one.same_device(*held));
+                !holder.untold.is_empty() || holder.devices.iter().any(ours)
             })
             .map(|holder| {
                 format!(
@@ -44,29 +43,6 @@ pub fn holders(host: &dyn Host, devices: &[PciAddress]) -> Result<Vec<String>, S
         Observed::Absent => Err("who holds the devices is unknown: no process was seen".to_owned()),
         Observed::Unreadable(why) => Err(format!("who holds the devices is unknown: {why}")),
     }
-}
-
-/// Whether a process holds more GPU nodes than devices that could be told by them: a node whose
-/// GPU is unbound just now belongs to nobody, and so perhaps to us.
-fn holds_unknown_gpu(holder: &Holder) -> bool {
-    let is_gpu = |node: &&String| {
-        node.strip_prefix("/dev/nvidia")
-            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    holder.nodes.iter().filter(is_gpu).count() > holder.devices.len()
-}
-
-/// Whether a process holds one of the devices, or another function of its slot, through the driver
-/// that hands devices to user space. A node whose device cannot be told may be ours.
-fn holds_by_uio(root: &Root, holder: &Holder, devices: &[PciAddress]) -> bool {
-    let names = holder.nodes.iter().filter_map(|node| node.rsplit('/').next());
-    names.filter(|name| name.starts_with("uio")).any(|name| {
-        let link = root.link(&format!("/sys/class/uio/{name}/device"));
-        let address = link.ok().and_then(|link| {
-            link.rsplit('/').next().and_then(|last| last.parse::<PciAddress>().ok())
-        });
-        address.is_none_or(|address| devices.iter().any(|one| one.same_device(address)))
-    })
 }
 
 /// Waits until something holds; a signal ends the wait where `interrupted` is watched.

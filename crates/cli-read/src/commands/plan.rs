@@ -2,33 +2,55 @@
 
 use std::path::Path;
 
-use peerway_roads::{Plan, PlanError, Refusal, RoadId, document};
+use peerway_roads::{Lasting, Plan, PlanError, Refusal, RoadId, document};
 
 use super::roads::{constraints, guide_lines, look, state, with_request};
 use crate::args::{Format, Global, RoadArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::host::read_option_file;
 use crate::output::Output;
 use crate::result_file::ResultFile;
 use crate::text::{self, wrap};
+
+/// Declarations of accelerators are short.
+const MOST_DECLARATIONS: usize = 1 << 20;
+/// Where the program of a simulated or recorded host is taken to be.
+const USUAL: &str = "/usr/bin/peerway";
+
+/// What is to come of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// File that it is written to.
+    pub file: Option<&'a Path>,
+    /// Whether it is to last, and by what it is proved at every boot.
+    pub lasting: Option<Option<&'a Path>>,
+}
 
 /// Runs the command.
 pub fn run(
     global: &Global,
     road: &str,
     wishes: &RoadArgs,
-    file: Option<&Path>,
+    wanted: Wanted<'_>,
     output: &mut Output,
 ) -> Result<Exit, CliError> {
     let id = road.parse::<RoadId>().map_err(|error| CliError::Wishes { why: error.to_string() })?;
     // Opened before the host is: afterwards nothing may be opened for writing.
-    let result = file.map(ResultFile::create).transpose()?;
+    let result = wanted.file.map(ResultFile::create).transpose()?;
+    let lasting = wanted.lasting.map(|probe| lasting(global, probe)).transpose()?;
     let (looked, knowledge) = look(global, wishes, result.as_ref().map(ResultFile::descriptor))?;
     let diagnosis = looked.diagnose(global);
     let constraints = constraints(&looked.snapshot, wishes)?;
     let made = with_request(&looked.snapshot, &diagnosis, &constraints, &knowledge, |request| {
         peerway_roads::plan(request, id)
     });
+    let made = match &lasting {
+        Some(lasting) => made.and_then(|plan| {
+            peerway_roads::lasting::extend(plan, lasting).map_err(PlanError::Digest)
+        }),
+        None => made,
+    };
     match made {
         Ok(plan) => {
             if let Some(result) = &result {
@@ -60,6 +82,40 @@ pub fn run(
         }
     }
 }
+
+/// What the files of a plan that lasts name; read before the walls go up.
+fn lasting(global: &Global, probe: Option<&Path>) -> Result<Lasting, CliError> {
+    let error = |why: String| CliError::Wishes { why };
+    let absolute = |path: &Path| -> Result<String, CliError> {
+        let path = std::path::absolute(path).map_err(|why| error(why.to_string()))?;
+        let text = path.to_str().filter(|text| text.bytes().all(|byte| PLAIN(byte)));
+        text.map(str::to_owned).ok_or_else(|| {
+            error(format!("{} has characters that a unit cannot name plainly", path.display()))
+        })
+    };
+    let program = match global.host.as_str() {
+        "live" => {
+            let program = std::env::current_exe().map_err(|why| error(why.to_string()))?;
+            absolute(&program)?
+        }
+        _ => USUAL.to_owned(),
+    };
+    let declared = |file: &std::path::PathBuf| {
+        let bytes = read_option_file(file, MOST_DECLARATIONS);
+        bytes
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|why| why.to_string()))
+            .map_err(|why| error(format!("{}: {why}", file.display())))
+    };
+    Ok(Lasting {
+        program,
+        probe: probe.map(absolute).transpose()?,
+        accelerators: global.accelerator.iter().map(declared).collect::<Result<_, _>>()?,
+    })
+}
+
+/// Characters that mean only themselves in a unit, a rule and a shell.
+const PLAIN: fn(u8) -> bool =
+    |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'+');
 
 fn refused(refusal: &Refusal) -> String {
     let mut out = wrap(

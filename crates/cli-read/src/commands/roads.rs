@@ -1,5 +1,6 @@
 //! `roads`: every road on this host, ranked, each open or closed with its gates.
 
+mod foreseen;
 mod worth;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,11 @@ const MOST_KNOWLEDGE: usize = 1 << 20;
 /// Runs the command.
 pub fn run(global: &Global, wanted: &RoadsArgs, output: &mut Output) -> Result<Exit, CliError> {
     let files: Vec<_> = wanted.workload.files().into_iter().map(Path::to_path_buf).collect();
-    let (looked, knowledge) = look_and(global, &wanted.wishes, &files, None)?;
+    let (mut looked, knowledge) = look_and(global, &wanted.wishes, &files, None)?;
+    if wanted.warn {
+        return foreseen::warn(global, wanted, &looked, &knowledge);
+    }
+    looked.snapshot = foreseen::of(&looked.snapshot, wanted);
     let diagnosis = looked.diagnose(global);
     let constraints = constraints(&looked.snapshot, &wanted.wishes)?;
     let judge = |gains: &BTreeMap<RoadId, Gain>| {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use peerway_cli_read::guard::slow_on_demand;
 use peerway_cli_read::output::Output;
 use peerway_cli_read::{Exit, Global, fail};
 use peerway_core::address::PciAddress;
@@ -17,19 +18,25 @@ use peerway_core::snapshot::tenant::Holder;
 use peerway_core::snapshot::{Gap, Snapshot};
 use peerway_holders::{ScanChild, ScanOptions};
 use peerway_read::collect::holders::from_list;
-use peerway_read::root::Root;
+use peerway_read::root::{Root, SMALL};
 use peerway_write::live::Eyes;
 use peerway_write::mutator::Copied;
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
+
+use super::kept::Kept;
 
 /// A look has deadlines of its own; this one is for a look that hangs all the same.
 const LOOK: Duration = Duration::from_mins(2);
 /// What a program is told to reach its verdict in, and what it is given on top.
 const PROBE: Duration = Duration::from_secs(30);
 const PROBE_MORE: Duration = Duration::from_secs(15);
+/// After which a copy is over, whoever began it.
+pub(super) const COPY_LIMIT: Duration = PROBE.saturating_add(PROBE_MORE);
 /// How long the scan for holders may take.
 const HOLDERS: Duration = Duration::from_secs(20);
+/// Listing an initramfs of a few hundred megabytes.
+const LISTED: Duration = Duration::from_mins(1);
 /// How often a child is looked at.
 const POLL: Duration = Duration::from_millis(5);
 /// How long the pipes of a child that is gone are waited for.
@@ -56,11 +63,30 @@ pub(super) fn look(global: &Global) -> Exit {
 /// This program and the operator's.
 #[derive(Debug)]
 pub(super) struct Here {
-    pub(super) program: PathBuf,
-    pub(super) accelerators: Vec<PathBuf>,
-    pub(super) probe: Option<PathBuf>,
+    program: PathBuf,
+    /// Accelerator files that this command names and that are not kept yet; they outrank those
+    /// that are.
+    given: RefCell<Vec<PathBuf>>,
+    /// Those of each transaction.
+    kept: Kept,
+    /// Those in use, or why there are none.
+    accelerators: RefCell<Result<Vec<PathBuf>, String>>,
+    probe: Option<PathBuf>,
     /// The last look.
-    pub(super) last: RefCell<Option<Snapshot>>,
+    last: RefCell<Option<Snapshot>>,
+}
+
+impl Here {
+    pub(super) fn new(
+        program: PathBuf,
+        given: Vec<PathBuf>,
+        kept: Kept,
+        probe: Option<PathBuf>,
+    ) -> Self {
+        let accelerators = RefCell::new(Ok(given.clone()));
+        let given = RefCell::new(given);
+        Self { program, given, kept, accelerators, probe, last: RefCell::default() }
+    }
 }
 
 /// The line of a probe, as far as it decides.
@@ -75,7 +101,8 @@ struct Line {
 
 impl Eyes for Here {
     fn snapshot(&self) -> Result<Snapshot, String> {
-        let snapshot = snapshot_of(self.program.clone(), "live", &self.accelerators)?;
+        let files = self.accelerators.borrow().clone()?;
+        let snapshot = snapshot_of(self.program.clone(), "live", &files)?;
         *self.last.borrow_mut() = Some(snapshot.clone());
         Ok(snapshot)
     }
@@ -98,7 +125,35 @@ impl Eyes for Here {
     }
 
     fn root(&self) -> Result<Root, String> {
-        Root::open(std::path::Path::new("/")).map_err(|error| error.to_string())
+        // A device's lock may be held for as long as its driver likes.
+        let root = Root::open(std::path::Path::new("/")).map_err(|error| error.to_string())?;
+        Ok(root.with_slow(slow_on_demand()))
+    }
+
+    fn keep_for(&self, id: &str) -> Result<(), String> {
+        self.kept.keep(id, &self.given.take())
+    }
+
+    fn take_up(&self, id: &str) {
+        if self.given.borrow().is_empty() {
+            *self.accelerators.borrow_mut() = self.kept.of(id);
+        }
+    }
+
+    fn initramfs_has(&self, driver: &str) -> Result<bool, String> {
+        let release = self.root()?.text("/proc/sys/kernel/osrelease", SMALL);
+        let release = release.map_err(|error| error.to_string())?;
+        let mut tried = Vec::new();
+        for (program, image) in [
+            ("lsinitramfs", format!("/boot/initrd.img-{release}")),
+            ("lsinitrd", format!("/boot/initramfs-{release}.img")),
+        ] {
+            match output_of(PathBuf::from(program), vec![image], LISTED) {
+                Ok(list) => return Ok(carries(&list, driver)),
+                Err(why) => tried.push(why),
+            }
+        }
+        Err(tried.join("; "))
     }
 
     fn can_copy(&self) -> Result<(), String> {
@@ -143,6 +198,18 @@ pub(crate) fn snapshot_of(
     arguments.push("snapshot-child".to_owned());
     let text = output_of(program, arguments, LOOK)?;
     serde_json::from_str(&text).map_err(|error| format!("what the look gave: {error}"))
+}
+
+/// Whether a list of files has a module; names of modules have `_` where files may have `-`.
+fn carries(list: &str, driver: &str) -> bool {
+    let wanted = driver.replace('-', "_");
+    list.lines().any(|line| {
+        let name = line.trim_end().rsplit('/').next().unwrap_or_default();
+        let module = name
+            .split_once(".ko")
+            .filter(|(_, rest)| rest.is_empty() || matches!(*rest, ".xz" | ".zst" | ".gz"));
+        module.is_some_and(|(module, _)| module.replace('-', "_") == wanted)
+    })
 }
 
 /// Standard output of a program that ended well and in time. It gets no input, and a group of its
@@ -197,4 +264,26 @@ fn gathered(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::carries;
+
+    #[test]
+    fn a_module_is_found_in_a_list_of_files() {
+        let list = "usr/lib/modules/6.12/kernel/drivers/uio/uio-pci-generic.ko.xz\n\
+                    usr/lib/modules/6.12/updates/dkms/nvidia.ko\n\
+                    usr/lib/modules/6.12/updates/dkms/nvidia-uvm.ko.zst\nusr/bin/vfio.kod\n";
+        for (driver, expected) in [
+            ("nvidia", true),
+            ("uio_pci_generic", true),
+            ("nvidia-uvm", true),
+            ("nvidia-drm", false),
+            ("vfio", false),
+            ("", false),
+        ] {
+            assert_eq!(carries(list, driver), expected, "{driver}");
+        }
+    }
 }

@@ -4,24 +4,22 @@ use std::path::{Path, PathBuf};
 
 use peerway_cli_read::output::Output;
 use peerway_cli_read::{Exit, Global};
+use peerway_roads::Plan;
 use peerway_write::grant::{GrantError, Place};
 use peerway_write::journal::Journal;
 use peerway_write::live::LiveHost;
 use peerway_write::store::{DirectoryStore, StoreError};
 use peerway_write::transaction::TransactionError;
 use rustix::fs::StatVfsMountFlags;
-use serde::{Deserialize, Serialize};
 
 use super::children::Here;
-use super::{At, ChangeCommand, ChangeError, change, granted, guardian, leaves_open, read_plan};
+use super::host_lock::{self, HostLock};
+use super::kept::Kept;
+use super::{At, ChangeCommand, ChangeError, change, granted, guardian, leaves_open, plan_of};
 use crate::place::{self, PlaceError};
 
 /// Where the journal is.
 const STATE: &str = "/var/lib/peerway";
-/// What the last plan was made and applied with, so that no later command forgets it.
-const OPTIONS: &str = "options.json";
-/// Longer than any such file.
-const MOST_OPTIONS: usize = 1 << 20;
 /// `SYSFS_MAGIC` of `include/uapi/linux/magic.h`.
 const SYSFS: u64 = 0x6265_6572;
 /// User numbers of the initial user namespace: all of them, as they are.
@@ -30,13 +28,6 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 /// Between two tries.
 const BETWEEN: std::time::Duration = std::time::Duration::from_millis(20);
-
-/// Options that belong to a transaction and not to one command of it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Options {
-    accelerators: Vec<PathBuf>,
-}
 
 /// Runs a changing command on this machine.
 pub(super) fn execute(
@@ -62,10 +53,7 @@ pub(super) fn execute(
         let why = "--later lets the time of simulated hosts pass, not this one's".to_owned();
         return Err(PlaceError::Live(why).into());
     }
-    let plan = match command {
-        ChangeCommand::Apply { plan, .. } => Some(read_plan(plan)?),
-        _ => None,
-    };
+    let plan = plan_of(command)?;
     // Another host's plan leaves no directory behind.
     if let Some(plan) = plan.as_ref().filter(|plan| plan.host != global.host) {
         let (planned, here) = (plan.host.clone(), global.host.clone());
@@ -74,41 +62,81 @@ pub(super) fn execute(
     let directory = at.state.clone().unwrap_or_else(|| PathBuf::from(STATE));
     let directory = std::path::absolute(&directory).map_err(ChangeError::Timer)?;
     place::make_directories(&directory)?;
-    if let ChangeCommand::DeadMan { .. } = command
-        && !guardian::keep_watch(&directory)?
-    {
+    let asked = Asked { global, command, plan: plan.as_ref(), on };
+    if let ChangeCommand::DeadMan { .. } = command {
+        guardian::settle();
+        guardian::stand(&directory, &std::thread::sleep, &mut || {
+            asked.carry_out(&directory, output, left)
+        });
         return Ok(Exit::Fine);
     }
-    let mut store = open_store(command, &directory)?;
-    // Where a transaction is not over, another one is refused, and must not replace its options.
-    let open = Journal::open(&mut store).is_ok_and(|one| one.open_transaction().is_some());
-    let applies = matches!(command, ChangeCommand::Apply { .. }) && !open;
-    let options = options(global, &directory, applies)?;
-    // By the link itself: its file may be replaced while the timer waits.
-    let program = PathBuf::from("/proc/self/exe");
-    let probe = match command {
-        ChangeCommand::Apply { probe, .. } | ChangeCommand::Verify { probe, .. } => probe.clone(),
-        _ => None,
-    };
-    let eyes = Here {
-        program: program.clone(),
-        accelerators: options.accelerators.clone(),
-        probe,
-        last: std::cell::RefCell::default(),
-    };
-    let mut host = LiveHost::new(Box::new(eyes), Path::new("/"), directory.clone(), program)
-        .map_err(|error| PlaceError::Live(error.to_string()))?;
-    if matches!(command, ChangeCommand::Apply { unproved: true, .. }) {
-        host.accept_unproved();
+    asked.carry_out(&directory, output, left)
+}
+
+/// A command, as it was asked for.
+struct Asked<'a> {
+    global: &'a Global,
+    command: &'a ChangeCommand,
+    plan: Option<&'a Plan>,
+    on: Place<'static>,
+}
+
+impl Asked<'_> {
+    fn carry_out(
+        &self,
+        directory: &Path,
+        output: &mut Output,
+        left: &mut bool,
+    ) -> Result<Exit, ChangeError> {
+        let (lock, mut store) = open_store(self.command, directory)?;
+        let is_open = |store: &mut DirectoryStore| {
+            Journal::open(store).is_ok_and(|one| one.open_transaction().is_some())
+        };
+        let applies = matches!(self.command, ChangeCommand::Apply { .. }) && !is_open(&mut store);
+        let begins = applies || matches!(self.command, ChangeCommand::AtBoot { .. });
+        if begins && let Some(other) = lock.elsewhere(directory).map_err(PlaceError::from)? {
+            return Err(PlaceError::Elsewhere(other.display().to_string()).into());
+        }
+        let mut host = self.host(directory)?;
+        if begins {
+            lock.name(directory).map_err(PlaceError::from)?;
+        }
+        if applies {
+            // Before anything is changed, so that no end of this process leaves a change unwatched.
+            guardian::start(directory)?;
+        }
+        let result = granted(&mut store, self.on).and_then(|grant| {
+            change(self.global, self.command, self.plan, grant, &mut host, output)
+        });
+        *left = leaves_open(&result, &mut store);
+        // A journal that cannot be read may have one open.
+        let over = Journal::open(&mut store).is_ok_and(|one| one.open_transaction().is_none());
+        if over && lock.elsewhere(directory).map_err(PlaceError::from)?.is_none() {
+            lock.clear().map_err(PlaceError::from)?;
+        }
+        result
     }
-    if applies {
-        // Before anything is changed, so that no end of this process leaves a change unwatched.
-        guardian::start(&directory)?;
+
+    fn host(&self, directory: &Path) -> Result<LiveHost, ChangeError> {
+        // By the link itself: its file may be replaced while the timer waits.
+        let program = PathBuf::from("/proc/self/exe");
+        let (probe, unproved) = match self.command {
+            ChangeCommand::Apply { probe, unproved, .. } => (probe.clone(), *unproved),
+            ChangeCommand::Verify { probe, .. } => (probe.clone(), false),
+            _ => (None, false),
+        };
+        let given: Result<Vec<PathBuf>, std::io::Error> =
+            self.global.accelerator.iter().map(std::path::absolute).collect();
+        let given = given.map_err(|error| PlaceError::Live(error.to_string()))?;
+        let kept = Kept::below(directory.to_owned());
+        let eyes = Here::new(program.clone(), given, kept, probe);
+        let host = LiveHost::new(Box::new(eyes), Path::new("/"), directory.to_owned(), program);
+        let mut host = host.map_err(|error| PlaceError::Live(error.to_string()))?;
+        if unproved {
+            host.accept_unproved();
+        }
+        Ok(host)
     }
-    let result = granted(&mut store, on)
-        .and_then(|grant| change(global, command, plan.as_ref(), grant, &mut host, output));
-    *left = leaves_open(&result, &mut store);
-    result
 }
 
 /// What this process is to this machine.
@@ -125,12 +153,17 @@ fn here() -> Place<'static> {
     }
 }
 
-/// Takes the lock. Two that apply at once are one too many; any other command waits a moment for
-/// the one before it.
-fn open_store(command: &ChangeCommand, directory: &Path) -> Result<DirectoryStore, ChangeError> {
+/// Takes the host's lock and the journal's. Two that apply at once are one too many; any other
+/// command waits a moment for the one before it, and the timer as long as it takes.
+fn open_store(
+    command: &ChangeCommand,
+    directory: &Path,
+) -> Result<(HostLock, DirectoryStore), ChangeError> {
     let end = std::time::Instant::now() + PATIENCE;
     loop {
-        match DirectoryStore::open(directory) {
+        let both = HostLock::take(Path::new(host_lock::PLACE))
+            .and_then(|lock| Ok((lock, DirectoryStore::open(directory)?)));
+        match both {
             Err(StoreError::Locked { .. })
                 if matches!(command, ChangeCommand::DeadMan { .. })
                     || (!matches!(command, ChangeCommand::Apply { .. })
@@ -140,28 +173,5 @@ fn open_store(command: &ChangeCommand, directory: &Path) -> Result<DirectoryStor
             }
             result => return Ok(result.map_err(PlaceError::from)?),
         }
-    }
-}
-
-/// The options of this command, or where it has none, those of the last one that applied.
-fn options(global: &Global, directory: &Path, applies: bool) -> Result<Options, ChangeError> {
-    let path = directory.join(OPTIONS);
-    let file = |why: String| PlaceError::File { act: "use", path: path.display().to_string(), why };
-    let absolute = |one: &PathBuf| std::path::absolute(one);
-    let given: Result<Vec<PathBuf>, std::io::Error> =
-        global.accelerator.iter().map(absolute).collect();
-    let given = Options { accelerators: given.map_err(|error| file(error.to_string()))? };
-    if applies {
-        let text = serde_json::to_vec(&given).map_err(|error| file(error.to_string()))?;
-        place::replace(directory, OPTIONS, &text)?;
-        return Ok(given);
-    }
-    if !given.accelerators.is_empty() {
-        return Ok(given);
-    }
-    match peerway_cli_read::host::read_option_file(&path, MOST_OPTIONS) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).map_err(|error| file(error.to_string()))?),
-        // Nothing was ever applied here.
-        Err(_) => Ok(given),
     }
 }

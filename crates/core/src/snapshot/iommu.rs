@@ -124,6 +124,13 @@ impl DomainType {
         matches!(self, Self::Dma | Self::DmaFq)
     }
 
+    /// Whether a group that was told to have this type may read as that one: where the IOMMU has no
+    /// deferred flush, or no queue for it could be had, the kernel falls back to strict invalidation
+    /// (`drivers/iommu/dma-iommu.c`, `iommu_dma_init_domain`).
+    pub fn may_read_as(&self, read: &Self) -> bool {
+        self == read || matches!((self, read), (Self::DmaFq, Self::Dma))
+    }
+
     /// The kernel's word.
     pub fn word(&self) -> &str {
         match self {

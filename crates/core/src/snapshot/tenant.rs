@@ -120,6 +120,9 @@ pub struct Holder {
     pub nodes: Vec<String>,
     /// PCI functions behind those nodes, as far as they can be told.
     pub devices: Vec<PciAddress>,
+    /// Nodes that stand for one function each, which could not be told: it may be any.
+    #[serde(default)]
+    pub untold: Vec<String>,
     /// Named switches of its environment that bear on peer access (`NCCL_P2P_DISABLE`, …).
     pub switches: Vec<(String, String)>,
 }

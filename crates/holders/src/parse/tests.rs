@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pattern::{NodeKind, Pattern};
+use crate::pattern::{NodeKind, Pattern, Patterns};
 
 const STAT: &str = "712 (trainer) S 1 712 712 0 -1 4194560 9 8 7 6 5 4 3 2 20 0 33 0 98765 4096 10";
 
@@ -71,9 +71,10 @@ fn check_maps(text: &str, expected: &[&str]) {
     let patterns = Patterns::default();
     let needles = patterns.needles();
     let needles: Vec<Finder<'_>> = needles.iter().map(Finder::new).collect();
-    let found: Vec<String> = mapped(text.as_bytes(), &needles, &patterns)
+    let found: Vec<String> = mapped(text.as_bytes(), &needles)
         .into_iter()
-        .map(|p| String::from_utf8_lossy(p).into_owned())
+        .filter(|mapping| patterns.find(without_mark(mapping.path).0).is_some())
+        .map(|mapping| String::from_utf8_lossy(mapping.path).into_owned())
         .collect();
     assert_eq!(found, expected);
 }
@@ -91,6 +92,15 @@ fn mapped_nodes_are_found_in_order() {
     check_maps(&MAPS[..MAPS.find("/srv").unwrap()], &expected[..4]);
     check_maps("", &[]);
     check_maps("/dev/nvidia0", &[]);
+}
+
+/// A file of one file system is found by the numbers of that, whatever it is called.
+#[test]
+fn files_of_a_file_system_are_found_by_its_numbers() {
+    let field = file_system_field(DeviceNumber { major: 0, minor: 14 });
+    let found = mapped(MAPS.as_bytes(), &[Finder::new(field.as_bytes())]);
+    let found: Vec<u64> = found.iter().map(|mapping| mapping.inode).collect();
+    assert_eq!(found, [1]);
 }
 
 #[test]
@@ -130,8 +140,8 @@ proptest! {
         let patterns = Patterns::default();
         let needles = patterns.needles();
         let needles: Vec<Finder<'_>> = needles.iter().map(Finder::new).collect();
-        for path in mapped(&bytes, &needles, &patterns) {
-            prop_assert!(patterns.find(without_mark(path).0).is_some());
+        for mapping in mapped(&bytes, &needles) {
+            prop_assert!(!mapping.path.is_empty());
         }
         for (name, _) in switches(&bytes) {
             prop_assert!(!name.contains('='));
@@ -152,6 +162,8 @@ proptest! {
         let needles: Vec<Finder<'_>> = needles.iter().map(Finder::new).collect();
         let line = "1-2 rw-s 00000000 00:06 842 /Ω/x".to_owned();
         let text = [before, vec![line], after].concat().join("\n");
-        prop_assert_eq!(mapped(text.as_bytes(), &needles, &patterns), ["/Ω/x".as_bytes()]);
+        let file_system = DeviceNumber { major: 0, minor: 6 };
+        let expected = Mapped { file_system, inode: 842, path: "/Ω/x".as_bytes() };
+        prop_assert_eq!(mapped(text.as_bytes(), &needles), [expected]);
     }
 }

@@ -93,6 +93,19 @@ pub(crate) fn device_numbers_are_told() -> Result<(), Failed> {
     Ok(())
 }
 
+pub(crate) fn a_memory_region_counts() -> Result<(), Failed> {
+    let (dir, program, _) = stage();
+    let function = dir.path().join("sys/devices/pci0000:00/0000:01:00.0");
+    std::fs::create_dir_all(&function).unwrap();
+    let region = function.join("resource0");
+    actors::write(&region, "");
+    let actor = Actor::start(&program, "--hold", &region, None);
+    let list = collect(&ScanOptions::default()).list;
+    let held = &of(&list, actor.pid).held[0];
+    assert_eq!((held.kind, held.region_of.as_deref()), (NodeKind::PciMemory, Some("0000:01:00.0")));
+    Ok(())
+}
+
 pub(crate) fn lookalikes_do_not_count() -> Result<(), Failed> {
     let (_dir, program, held) = stage();
     let actor = Actor::start(&program, "--hold", &held, None);

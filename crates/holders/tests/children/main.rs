@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Trial::test("a_holder_in_a_user_namespace_is_found", holders::in_a_user_namespace),
         Trial::test("a_mapping_without_descriptor_is_found", holders::by_a_mapping_alone),
         Trial::test("device_numbers_are_told", holders::device_numbers_are_told),
+        Trial::test("a_memory_region_of_a_device_counts", holders::a_memory_region_counts),
         Trial::test("files_that_look_like_nodes_do_not_count", holders::lookalikes_do_not_count),
         Trial::test("others_are_unreadable_without_privileges", holders::without_privileges),
         Trial::test("processes_that_end_meanwhile_are_no_error", holders::processes_that_end),

@@ -9,7 +9,7 @@ use peerway_core::snapshot::driver::NvidiaDriver;
 use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::PciDevice;
 use peerway_core::snapshot::tenant::{Claim, Holder, TenantId, TenantKind};
-use peerway_holders::{Environment, HolderList};
+use peerway_holders::{Environment, HolderList, NodeKind};
 use rustix::io::Errno;
 
 use crate::error::{ReadError, Reason, observe};
@@ -59,8 +59,10 @@ pub struct Held {
     pub path: String,
     /// Major and minor number, where known: they tell the GPU whatever the node is called.
     pub number: Option<(u32, u32)>,
-    /// Device that `fdinfo` names: `vfio-device-syspath` or `drm-pdev`.
+    /// Device that `fdinfo` names (`vfio-device-syspath`, `drm-pdev`), or whose memory region it is.
     pub device: Option<String>,
+    /// Whether it stands for one device, which then is held even if it cannot be told.
+    pub stands_for_one: bool,
 }
 
 /// Holders of a host from its recorded processes.
@@ -93,7 +95,13 @@ fn seen_in(list: &HolderList) -> Observed<Seen> {
     let held = |held: &peerway_holders::Held| Held {
         path: held.path.clone(),
         number: held.device.map(|number| (number.major, number.minor)),
-        device: held.vfio_syspath.clone().or_else(|| held.drm_address.clone()),
+        device: [&held.region_of, &held.vfio_syspath, &held.drm_address]
+            .into_iter()
+            .find_map(Clone::clone),
+        stands_for_one: matches!(
+            held.kind,
+            NodeKind::NvidiaGpu | NodeKind::Uio | NodeKind::Accel | NodeKind::PciMemory
+        ),
     };
     let process = |process: &peerway_holders::Process| Process {
         pid: process.pid,
@@ -161,10 +169,18 @@ pub fn resolve(
 
 fn holder(process: Process, nodes: &NodeMap) -> Holder {
     let tenant = tenant(&process);
-    let mut devices: Vec<_> =
-        process.held.iter().flat_map(|held| devices_of(held, nodes)).collect();
+    let (mut devices, mut untold) = (Vec::new(), Vec::new());
+    for held in &process.held {
+        let found = devices_of(held, nodes);
+        if found.is_empty() && held.stands_for_one {
+            untold.push(held.path.clone());
+        }
+        devices.extend(found);
+    }
     devices.sort_unstable();
     devices.dedup();
+    untold.sort_unstable();
+    untold.dedup();
     let mut names: Vec<String> = process.held.into_iter().map(|held| held.path).collect();
     names.sort_unstable();
     names.dedup();
@@ -178,6 +194,7 @@ fn holder(process: Process, nodes: &NodeMap) -> Holder {
         tenant,
         nodes: names,
         devices,
+        untold,
         switches,
     }
 }
@@ -266,10 +283,28 @@ pub fn recorded(root: &Root) -> Observed<Seen> {
     }
 }
 
-/// Nodes that matter: GPUs, VFIO, and the newer interface to the IOMMU.
+/// Nodes that matter: GPUs and other accelerators, VFIO and the newer interface to the IOMMU, and
+/// devices that a driver hands to user space.
 fn matters(target: &str) -> bool {
-    const NODES: [&str; 5] = ["/dev/nvidia", "/dev/vfio/", "/dev/dri/", "/dev/kfd", "/dev/iommu"];
+    const NODES: [&str; 7] = [
+        "/dev/nvidia",
+        "/dev/vfio/",
+        "/dev/dri/",
+        "/dev/kfd",
+        "/dev/iommu",
+        "/dev/uio",
+        "/dev/accel/",
+    ];
     target == VFIO_DEVICE || NODES.iter().any(|node| target.contains(node))
+}
+
+/// Whether a recorded path is a node that stands for one device.
+fn names_one(path: &str) -> bool {
+    const NODES: [&str; 3] = ["/dev/nvidia", "/dev/uio", "/dev/accel/accel"];
+    NODES.iter().any(|node| {
+        let number = path.rsplit_once(node).map(|(_, number)| number).unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 const VFIO_DEVICE: &str = "anon_inode:[vfio-device]";
@@ -286,7 +321,8 @@ fn held_by(root: &Root, pid: u32) -> Result<Vec<Held>, ReadError> {
         let path = target.strip_suffix(" (deleted)").unwrap_or(&target);
         if matters(path) {
             let device = device_of_descriptor(root, pid, &name, path);
-            held.push(Held { path: path.to_owned(), number: None, device });
+            let stands_for_one = names_one(path);
+            held.push(Held { path: path.to_owned(), number: None, device, stands_for_one });
         }
     }
     Ok(held)

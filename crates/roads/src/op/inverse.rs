@@ -76,11 +76,24 @@ impl Op {
                 Self::LoadModule { module: module.clone() }
             }
             Self::UnloadModule { .. } => Self::Nothing,
+            Self::Install { path, mode, content } => put_back(path, *mode, content, found),
+            Self::Uninstall { .. } if found.value().is_none() => Self::Nothing,
+            Self::Uninstall { .. } => return Err(bad("the mode of the file was not found out")),
             // Whatever is there by somebody else's hand, in whichever state, stays theirs.
             Self::Map(_) if found.value().is_some() => Self::Nothing,
             Self::Map(entry) => Self::Unmap(entry.clone()),
             Self::Unmap(entry) if was("mapped") => Self::Map(entry.clone()),
             Self::Unmap(_) | Self::Wait { .. } | Self::Nothing => Self::Nothing,
         })
+    }
+}
+
+/// What stood at a file's place before it.
+fn put_back(path: &str, mode: u32, content: &str, found: &Found) -> Op {
+    let path = path.to_owned();
+    match found.value() {
+        None => Op::Uninstall { path },
+        Some(before) if before == content => Op::Nothing,
+        Some(before) => Op::Install { path, mode, content: before.to_owned() },
     }
 }

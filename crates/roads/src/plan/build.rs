@@ -21,8 +21,8 @@ pub(super) const SETTLED_SECONDS: u32 = 10;
 
 /// A plan that grows.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
-    pub(super) steps: Vec<Step>,
+pub(crate) struct Draft {
+    pub(crate) steps: Vec<Step>,
     pub(super) after: BTreeMap<String, String>,
     pub(super) canary: Option<PciAddress>,
     pub(super) needs: Vec<Need>,
@@ -30,7 +30,7 @@ pub(super) struct Draft {
 }
 
 /// What a step expects.
-pub(super) enum Expect {
+pub(crate) enum Expect {
     /// This, by the snapshot.
     Read(Found),
     /// The run finds out; the inverse is shown for this case.
@@ -49,7 +49,7 @@ impl Expect {
 
 impl Draft {
     /// Adds a step.
-    pub(super) fn push(&mut self, phase: Phase, act: Op, expect: Expect) {
+    pub(crate) fn push(&mut self, phase: Phase, act: Op, expect: Expect) {
         let (found, shown) = match expect {
             Expect::Read(found) => {
                 let text = match &found {

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::Snapshot;
+use peerway_core::snapshot::iommu::Group;
 use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::{Acs, PciDevice};
 use peerway_core::snapshot::tenant::TenantId;
@@ -45,9 +46,15 @@ pub(super) fn differences(
         .collect()
 }
 
-/// Source and value of a group's type.
-pub(super) fn group_type_key(group: u32, word: &str) -> (String, String) {
-    (format!("/sys/kernel/iommu_groups/{group}/type"), word.to_owned())
+/// Where a device's group is found: by the device, since the numbers of groups change when devices
+/// are removed and found again.
+pub(super) fn group_source(device: PciAddress, file: &str) -> String {
+    format!("/sys/bus/pci/devices/{device}/iommu_group/{file}")
+}
+
+/// Where a GPU's node number is found.
+pub(super) fn minor_source(device: PciAddress) -> String {
+    format!("/proc/driver/nvidia/gpus/{device}/information: Minor")
 }
 
 /// Source and value of a port's ACS words.
@@ -58,14 +65,19 @@ pub(super) fn acs_key(port: PciAddress, acs: Acs) -> (String, String) {
     )
 }
 
-/// Everything that a plan for these devices rests on.
+/// Everything that a plan for these devices rests on; `before_driver`: without what only a driver
+/// says, or sets by binding, and without whose things are, which no file says so early.
 pub(super) fn values(
     snapshot: &Snapshot,
     goal: &Goal,
     ports: &BTreeSet<PciAddress>,
+    before_driver: bool,
 ) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     host(snapshot, &mut all);
+    if !before_driver {
+        driver(snapshot, &mut all);
+    }
     let mut functions: BTreeSet<PciAddress> = goal.devices.iter().copied().collect();
     for address in &goal.devices {
         let Some(device) = snapshot.device(*address) else { continue };
@@ -74,13 +86,20 @@ pub(super) fn values(
         }
         if let Some(group) = snapshot.group_of(device) {
             functions.extend(&group.devices);
-            group_values(snapshot, group.id, &mut all);
+            group_values(*address, group, &mut all);
         }
     }
     for address in functions {
         match snapshot.device(address) {
             Some(device) => {
-                function_values(snapshot, device, goal.devices.contains(&address), &mut all);
+                function_values(device, &mut all);
+                if before_driver {
+                    continue;
+                }
+                put(&mut all, function_source(address, "driver"), &device.driver);
+                if goal.devices.contains(&address) {
+                    bound_values(snapshot, device, &mut all);
+                }
                 claims(snapshot, address, goal.tenant.as_ref(), &mut all);
             }
             None => put(&mut all, format!("/sys/bus/pci/devices/{address}"), "not listed"),
@@ -89,7 +108,9 @@ pub(super) fn values(
     for port in ports {
         port_values(snapshot, *port, &mut all);
     }
-    others(snapshot, goal.tenant.as_ref(), &mut all);
+    if !before_driver {
+        others(snapshot, goal.tenant.as_ref(), &mut all);
+    }
     all
 }
 
@@ -106,6 +127,10 @@ fn host(snapshot: &Snapshot, all: &mut BTreeMap<String, String>) {
     put(all, "SNP", snapshot.memory_encryption.snp.state);
     let vendor = snapshot.iommu_vendor().map_or("unknown".to_owned(), |one| one.to_string());
     put(all, "IOMMU", vendor);
+}
+
+/// What the driver says of itself.
+fn driver(snapshot: &Snapshot, all: &mut BTreeMap<String, String>) {
     let version = snapshot.nvidia.version.as_ref().map(|version| version.line.clone());
     put(all, "/proc/driver/nvidia/version", version);
     for name in ["RegistryDwords", "RegistryDwordsPerDevice", "DmaRemapPeerMmio"] {
@@ -117,12 +142,10 @@ fn host(snapshot: &Snapshot, all: &mut BTreeMap<String, String>) {
     }
 }
 
-fn group_values(snapshot: &Snapshot, id: u32, all: &mut BTreeMap<String, String>) {
-    let Some(group) = snapshot.group(id) else { return };
-    let base = format!("/sys/kernel/iommu_groups/{id}");
-    put(all, format!("{base}/type"), &group.domain);
+fn group_values(device: PciAddress, group: &Group, all: &mut BTreeMap<String, String>) {
+    put(all, group_source(device, "type"), &group.domain);
     let members: Vec<String> = group.devices.iter().map(ToString::to_string).collect();
-    put(all, format!("{base}/devices"), members.join(" "));
+    put(all, group_source(device, "devices"), members.join(" "));
     let reserved = group.reserved.as_ref().map(|ranges| {
         let texts: Vec<String> = ranges
             .iter()
@@ -130,20 +153,18 @@ fn group_values(snapshot: &Snapshot, id: u32, all: &mut BTreeMap<String, String>
             .collect();
         texts.join("; ")
     });
-    put(all, format!("{base}/reserved_regions"), reserved);
+    put(all, group_source(device, "reserved_regions"), reserved);
 }
 
-/// What bears on the plan of any function of the groups, and more of the goal's own.
-fn function_values(
-    snapshot: &Snapshot,
-    device: &PciDevice,
-    is_goal: bool,
-    all: &mut BTreeMap<String, String>,
-) {
-    let base = format!("/sys/bus/pci/devices/{}", device.address);
-    put(all, format!("{base}/driver"), &device.driver);
-    put(all, format!("{base}/iommu_group"), &device.group);
-    put(all, format!("{base}/vendor and device"), &device.ids);
+fn function_source(device: PciAddress, file: &str) -> String {
+    format!("/sys/bus/pci/devices/{device}/{file}")
+}
+
+/// What bears on the plan of any function of the groups.
+fn function_values(device: &PciDevice, all: &mut BTreeMap<String, String>) {
+    let source = |file: &str| function_source(device.address, file);
+    put(all, source("iommu_group"), device.group.as_ref().map(|_| "there"));
+    put(all, source("vendor and device"), &device.ids);
     let bars = device.bars.as_ref().map(|bars| {
         let texts: Vec<String> = bars
             .iter()
@@ -154,23 +175,24 @@ fn function_values(
             .collect();
         texts.join("; ")
     });
-    put(all, format!("{base}/resource"), bars);
-    if !is_goal {
-        return;
-    }
-    put(all, format!("{base}/driver_override"), &device.driver_override);
-    put(all, format!("{base}/dma_mask_bits"), &device.dma_mask_bits);
-    put(all, format!("{base}/removable"), &device.removable);
+    put(all, source("resource"), bars);
+    put(all, source("removable"), &device.removable);
+}
+
+/// More of the goal's own devices, once their driver is bound.
+fn bound_values(snapshot: &Snapshot, device: &PciDevice, all: &mut BTreeMap<String, String>) {
+    let source = |file: &str| function_source(device.address, file);
+    put(all, source("driver_override"), &device.driver_override);
+    put(all, source("dma_mask_bits"), &device.dma_mask_bits);
     let memory = device.config.as_ref().map(|config| config.memory_enabled && !config.dead);
-    put(all, format!("{base}/config: memory decoding"), memory);
+    put(all, source("config: memory decoding"), memory);
     if let Some(gpu) = snapshot
         .nvidia
         .gpus
         .known()
         .and_then(|gpus| gpus.iter().find(|gpu| gpu.address == device.address))
     {
-        let source = format!("/proc/driver/nvidia/gpus/{}/information: Minor", device.address);
-        put(all, source, &gpu.minor);
+        put(all, minor_source(device.address), &gpu.minor);
     }
 }
 

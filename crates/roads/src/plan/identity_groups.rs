@@ -7,7 +7,7 @@ use peerway_core::snapshot::pci::PciDevice;
 
 use super::Phase;
 use super::build::{self, Draft, Expect, HEALTHY_SECONDS, SETTLED_SECONDS};
-use super::fingerprint::group_type_key;
+use super::fingerprint::group_source;
 use crate::gate::{Gate, GateCode, Passed};
 use crate::id::RoadId;
 use crate::op::{Found, Op, Until};
@@ -33,8 +33,11 @@ pub(super) fn steps(scene: &Scene<'_>, draft: &mut Draft) -> Result<(), Gate> {
     for (index, one) in work.iter().enumerate() {
         let phase = if index == 0 { Phase::Canary } else { Phase::Rest };
         rebind(scene, draft, phase, one, true);
-        let (key, value) = group_type_key(one.group.id, "identity");
-        draft.after.insert(key, value);
+        let members = scene.devices().iter().filter(|device| {
+            scene.snapshot().group_of(device).is_some_and(|group| group.id == one.group.id)
+        });
+        let sources = members.map(|device| group_source(device.address, "type"));
+        draft.after.extend(sources.map(|source| (source, "identity".to_owned())));
     }
     draft.confirm(scene, RoadId::IdentityGroups);
     assumptions(scene, draft);

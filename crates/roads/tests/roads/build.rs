@@ -200,6 +200,7 @@ fn tenants(recipe: &Recipe, devices: &[PciDevice]) -> (Vec<Tenant>, Vec<Claim>, 
             tenant: TenantId(owner.to_owned()),
             nodes: vec![format!("/dev/nvidia{index}")],
             devices: vec![device],
+            untold: Vec::new(),
             switches: vec![("NCCL_P2P_DISABLE".to_owned(), "1".to_owned())],
         };
         if recipe.held && slot.driver == "nvidia" {

@@ -31,6 +31,12 @@ impl SimHost {
                     Err(_) => Found::Nothing,
                 }
             }
+            Op::Install { path, .. } | Op::Uninstall { path } => {
+                match self.root().read(path, peerway_read::root::LARGE) {
+                    Ok(bytes) => Found::Value(String::from_utf8_lossy(&bytes).into_owned()),
+                    Err(_) => Found::Nothing,
+                }
+            }
             Op::Stop { service } | Op::Start { service } | Op::Restart { service } => {
                 yes(!self.processes_of(service).is_empty(), "running")
             }
@@ -76,6 +82,12 @@ impl SimHost {
             }
             Op::RemoveEnvironment => {
                 self.edit().remove(ENVIRONMENT_FILE);
+            }
+            Op::Install { path, content, .. } => {
+                self.put_node(path, Node::File(content.clone().into_bytes()));
+            }
+            Op::Uninstall { path } => {
+                self.edit().remove(path);
             }
             Op::Stop { service } => self.stop(service),
             Op::Start { service } => self.start(service),
@@ -169,6 +181,10 @@ impl SimHost {
         };
         match answer(&asked) {
             Answer::Taken(word) => {
+                let word = match word {
+                    "DMA-FQ" if self.state.no_flush_queue => "DMA",
+                    other => other,
+                };
                 self.put(&format!("/sys/kernel/iommu_groups/{group}/type"), word);
                 Ok(())
             }

@@ -99,6 +99,7 @@ impl SimHost {
     fn release(&mut self, device: PciAddress, driver: &str) {
         let Some(path) = self.device_path(device) else { return };
         self.edit().remove(&format!("{path}/driver"));
+        self.name_driver(&path, None);
         self.edit().remove(&format!("/sys/bus/pci/drivers/{driver}/{device}"));
         self.state.home.insert(device, driver.to_owned());
         // The map's module hears of the removal and drops every entry of either side.
@@ -117,6 +118,16 @@ impl SimHost {
             self.state.information.insert(device, kept);
             self.edit().remove(&directory);
         }
+    }
+
+    /// The driver's line of `uevent`, the first one (`drivers/base/core.c`, `dev_uevent`).
+    fn name_driver(&mut self, path: &str, driver: Option<&str>) {
+        let uevent = format!("{path}/uevent");
+        let Some(text) = self.text(&uevent) else { return };
+        let rest = text.lines().filter(|line| !line.starts_with("DRIVER="));
+        let own = driver.map(|name| format!("DRIVER={name}"));
+        let lines: Vec<&str> = own.as_deref().into_iter().chain(rest).collect();
+        self.put(&uevent, &lines.join("\n"));
     }
 
     /// `/sys/bus/pci/drivers_probe`: whatever comes of it, the write succeeds.
@@ -146,6 +157,7 @@ impl SimHost {
         }
         let link = super::files::relative(&path, &format!("/sys/bus/pci/drivers/{driver}"));
         self.put_link(&format!("{path}/driver"), &link);
+        self.name_driver(&path, Some(&driver));
         let directory = format!("/sys/bus/pci/drivers/{driver}");
         let back = super::files::relative(&directory, &path);
         self.put_link(&format!("{directory}/{device}"), &back);

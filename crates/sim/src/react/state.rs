@@ -7,6 +7,7 @@ use peerway_roads::op::MapEntry;
 use serde::{Deserialize, Serialize};
 
 /// State of a simulated host beside its tree.
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -32,6 +33,9 @@ pub struct State {
     pub fails_when_rebound: bool,
     /// Writes of a type that meet a reset of a device (7.2 and later).
     pub resets_in_progress: u32,
+    /// No queue for deferred flushes can be had: a group told `DMA-FQ` reads `DMA`.
+    #[serde(default)]
+    pub no_flush_queue: bool,
     /// The kernel module of the peer map is not installed.
     pub no_module: bool,
 }

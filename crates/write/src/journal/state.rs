@@ -78,7 +78,7 @@ pub(super) fn transactions(entries: &[Entry]) -> Vec<Transaction<'_>> {
                 current = all.len();
                 all.push(Transaction { entries: Vec::new() });
             }
-            Entry::Reopened { id } => {
+            Entry::Reopened { id } | Entry::Proved { id } => {
                 let named = |one: &Transaction<'_>| one.begin().is_some_and(|(own, ..)| own == id);
                 current = all.iter().position(named).unwrap_or(current);
             }
@@ -121,7 +121,7 @@ impl<'j> Transaction<'j> {
         for entry in &self.entries {
             match entry {
                 Entry::Waiting { until, .. } => state = State::Waiting { until: *until },
-                Entry::Confirmed => state = State::Confirmed,
+                Entry::Confirmed | Entry::Proved { .. } => state = State::Confirmed,
                 Entry::TurningBack { .. } => state = State::Back,
                 Entry::PendingHolder { .. } => state = State::PendingHolder,
                 Entry::Remains { step, why } => {
@@ -134,6 +134,7 @@ impl<'j> Transaction<'j> {
                 Entry::Begin { .. }
                 | Entry::Intent { way: Way::Forward, .. }
                 | Entry::Done { .. }
+                | Entry::Doubt { .. }
                 | Entry::Failed { .. } => {}
             }
         }
@@ -142,10 +143,11 @@ impl<'j> Transaction<'j> {
 
     /// Whether it was confirmed and not turned back since.
     pub fn is_confirmed(&self) -> bool {
-        let turning =
-            |entry: &&&Entry| matches!(entry, Entry::Confirmed | Entry::TurningBack { .. });
-        matches!(self.entries.iter().rev().find(turning), Some(Entry::Confirmed))
-            && !self.is_reopened()
+        let turning = |entry: &&&Entry| {
+            matches!(entry, Entry::Confirmed | Entry::Proved { .. } | Entry::TurningBack { .. })
+        };
+        let last = self.entries.iter().rev().find(turning);
+        matches!(last, Some(Entry::Confirmed | Entry::Proved { .. })) && !self.is_reopened()
     }
 
     fn is_reopened(&self) -> bool {
@@ -158,6 +160,17 @@ impl<'j> Transaction<'j> {
             Entry::TurningBack { why, outcome } => Some((why.as_str(), outcome.as_deref())),
             _ => None,
         })
+    }
+
+    /// Whether the journal says already that it is taken back from here.
+    pub fn is_turned(&self) -> bool {
+        match self.state() {
+            State::Back => true,
+            State::PendingHolder | State::Remains { .. } => {
+                self.turned_back().is_some() && !self.is_confirmed()
+            }
+            _ => false,
+        }
     }
 
     /// Last record of the kernel log when the change was in place.

@@ -13,6 +13,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::store::OWN;
+
 /// Name of the hidden command that runs [`child`].
 pub const CHILD: &str = "write-child";
 /// Name of the lock, beside the journal.
@@ -80,7 +82,8 @@ impl Blocking {
             format!("cannot lock {}: {}", path.display(), std::io::Error::from(errno))
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(error)?;
+        let file = rustix::fs::open(&path, flags, OWN).map_err(error)?;
+        rustix::fs::fchmod(&file, OWN).map_err(error)?;
         let end = Instant::now() + patience;
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -11,6 +11,9 @@ const MOST_BYTES: usize = 1 << 20;
 /// Where the kernel's own files are.
 const KERNEL: &str = "/sys/";
 
+/// Directories of the system that stay, empty or not.
+const SHARED: [&str; 3] = ["/etc/systemd/system", "/etc/udev/rules.d", "/etc/apt/apt.conf.d"];
+
 /// The tree that is written to.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -46,15 +49,9 @@ impl Files {
     }
 
     /// A directory without links on the way to it, and the name of a file in it.
-    fn beside<'p>(&self, path: &'p str, make: bool) -> Result<(OwnedFd, &'p str), Errno> {
+    fn beside<'p>(&self, path: &'p str) -> Result<(OwnedFd, &'p str), Errno> {
         let (directory, name) = path.rsplit_once('/').ok_or(Errno::INVAL)?;
         let inside = directory.trim_start_matches('/');
-        if make {
-            match rustix::fs::mkdirat(&self.root, inside, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let opened = rustix::fs::openat2(&self.root, inside, flags, Mode::empty(), resolve)?;
@@ -68,7 +65,7 @@ impl Files {
 
     /// All of a regular file of ours.
     pub(super) fn whole(&self, path: &str) -> Result<Vec<u8>, Errno> {
-        let (directory, name) = self.beside(path, false)?;
+        let (directory, name) = self.beside(path)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
         let state = rustix::fs::fstat(&file)?;
@@ -89,9 +86,26 @@ impl Files {
         }
     }
 
+    /// Makes the directories above a file, as far as they are missing.
+    fn make_above(&self, path: &str) -> Result<(), Errno> {
+        let inside = path.trim_start_matches('/');
+        for (end, _) in inside.match_indices('/') {
+            let one = inside.get(..end).unwrap_or_default();
+            let mode = Mode::from_raw_mode(0o755);
+            match rustix::fs::mkdirat(&self.root, one, mode) {
+                // Whatever the mask of the one who asked.
+                Ok(()) => rustix::fs::chmodat(&self.root, one, mode, AtFlags::empty())?,
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
     /// Puts a file of ours in place, whole or not at all.
-    pub(super) fn replace(&self, path: &str, mut bytes: &[u8]) -> Result<(), Errno> {
-        let (directory, name) = self.beside(path, true)?;
+    pub(super) fn replace(&self, path: &str, mode: u32, mut bytes: &[u8]) -> Result<(), Errno> {
+        self.make_above(path)?;
+        let (directory, name) = self.beside(path)?;
         let fresh = format!(".{name}.new");
         match rustix::fs::unlinkat(&directory, fresh.as_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -100,9 +114,9 @@ impl Files {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
-            rustix::fs::openat(&directory, fresh.as_str(), flags, Mode::from_raw_mode(0o644))?;
-        // Units of other users read it, whatever the mask of the one who asked.
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+            rustix::fs::openat(&directory, fresh.as_str(), flags, Mode::from_raw_mode(mode))?;
+        // Others read it, whatever the mask of the one who asked.
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         while !bytes.is_empty() {
             match rustix::io::write(&file, bytes) {
                 Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
@@ -117,7 +131,7 @@ impl Files {
 
     /// Removes a file of ours, and its directory where nothing else is in it.
     pub(super) fn remove(&self, path: &str) -> Result<(), Errno> {
-        let (directory, name) = self.beside(path, false)?;
+        let (directory, name) = self.beside(path)?;
         match rustix::fs::unlinkat(&directory, format!(".{name}.new"), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),
@@ -125,6 +139,9 @@ impl Files {
         rustix::fs::unlinkat(&directory, name, AtFlags::empty())?;
         rustix::fs::fsync(&directory)?;
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if SHARED.contains(&parent) {
+            return Ok(());
+        }
         match rustix::fs::unlinkat(&self.root, parent.trim_start_matches('/'), AtFlags::REMOVEDIR) {
             // Somebody else's file in it, or a directory that cannot go: it stays.
             Ok(()) | Err(_) => Ok(()),

@@ -11,6 +11,7 @@ use peerway_roads::{Op, Plan};
 pub(super) struct Limits {
     functions: BTreeSet<PciAddress>,
     nodes: BTreeSet<String>,
+    files: BTreeSet<String>,
     /// Members of the group of each function whose type the plan changes, as the plan saw them.
     groups: BTreeMap<PciAddress, Vec<String>>,
     entries: BTreeSet<MapEntry>,
@@ -19,16 +20,14 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn of(plan: &Plan) -> Self {
-        let members = |group: u32| {
-            plan.fingerprint.get(&format!("/sys/kernel/iommu_groups/{group}/devices")).cloned()
-        };
+        let members = |member: PciAddress| plan.group_members(member).map(str::to_owned);
         Self::of_acts(plan.steps.iter().map(|step| &step.act), members)
     }
 
-    /// What some acts name, given the members that a group had.
+    /// What some acts name, given the members that the group of a function had.
     pub(super) fn of_acts<'a>(
         acts: impl Iterator<Item = &'a Op>,
-        members: impl Fn(u32) -> Option<String>,
+        members: impl Fn(PciAddress) -> Option<String>,
     ) -> Self {
         let mut limits = Self::default();
         for act in acts {
@@ -37,8 +36,11 @@ impl Limits {
                 Op::Fence { node, .. } | Op::Unfence { node } => {
                     limits.nodes.insert(node.clone());
                 }
-                Op::WriteGroupType { group, member, .. } => {
-                    let members = members(*group).unwrap_or_default();
+                Op::Install { path, .. } | Op::Uninstall { path } => {
+                    limits.files.insert(path.clone());
+                }
+                Op::WriteGroupType { member, .. } => {
+                    let members = members(*member).unwrap_or_default();
                     let mut members: Vec<String> = members.split(' ').map(str::to_owned).collect();
                     members.sort();
                     limits.groups.insert(*member, members);
@@ -71,6 +73,9 @@ impl Limits {
                 if !self.modules.contains(module) =>
             {
                 Err(format!("no step of the plan names the module {module}"))
+            }
+            Op::Install { path, .. } | Op::Uninstall { path } if !self.files.contains(path) => {
+                Err(format!("no step of the plan names {path}"))
             }
             _ => Ok(()),
         }

@@ -10,7 +10,8 @@ use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
 use peerway_core::snapshot::tenant::Holder;
 use peerway_core::snapshot::{Gap, Snapshot};
-use peerway_read::root::Root;
+use peerway_read::error::Reason;
+use peerway_read::root::{Root, SlowSource};
 use peerway_roads::Op;
 use peerway_roads::op::{Environment, Found};
 
@@ -24,6 +25,23 @@ const SIBLING: &str = "0000:01:00.1";
 #[derive(Debug)]
 struct Nowhere(std::path::PathBuf);
 
+/// A child that waits for a device's lock.
+struct Waits;
+
+impl SlowSource for Waits {
+    fn read(&self, _path: &str, _limit: usize) -> Result<Vec<u8>, Reason> {
+        Err(Reason::NoAnswer)
+    }
+
+    fn list(&self, _path: &str) -> Result<Vec<String>, Reason> {
+        Err(Reason::NoAnswer)
+    }
+
+    fn link(&self, _path: &str) -> Result<String, Reason> {
+        Err(Reason::NoAnswer)
+    }
+}
+
 impl Eyes for Nowhere {
     fn snapshot(&self) -> Result<Snapshot, String> {
         Err("nothing looks here".to_owned())
@@ -34,7 +52,19 @@ impl Eyes for Nowhere {
     }
 
     fn root(&self) -> Result<Root, String> {
-        Root::open(&self.0).map_err(|error| error.to_string())
+        let root = Root::open(&self.0).map_err(|error| error.to_string())?;
+        let locked = std::fs::exists(self.0.join("locked")).unwrap();
+        Ok(if locked { root.with_slow(Box::new(Waits)) } else { root })
+    }
+
+    fn keep_for(&self, _id: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn take_up(&self, _id: &str) {}
+
+    fn initramfs_has(&self, driver: &str) -> Result<bool, String> {
+        Err(format!("nobody looks for {driver} here"))
     }
 
     fn can_copy(&self) -> Result<(), String> {
@@ -167,6 +197,19 @@ fn a_device_that_is_gone_is_not_one_without_a_driver() {
         |device: &str| Op::Probe { device: device.parse().unwrap(), driver: "nvidia".to_owned() };
     assert_eq!(host.current(&probe(DEVICE)).unwrap(), Found::Nothing);
     assert!(matches!(host.current(&probe("0000:02:00.0")), Err(WriteError::Unreadable { .. })));
+}
+
+/// While a device's lock is held, its override is unknown, and nobody waits for it.
+#[test]
+fn an_override_behind_a_lock_is_unknown() {
+    let place = tree();
+    let host = host(place.path());
+    assert_eq!(host.current(&set_override(DEVICE)).unwrap(), Found::Nothing);
+    std::fs::write(place.path().join("locked"), "").unwrap();
+    let error = host.current(&set_override(DEVICE)).unwrap_err();
+    assert!(matches!(error, WriteError::Unreadable { .. }), "{error}");
+    let probe = Op::Probe { device: DEVICE.parse().unwrap(), driver: "nvidia".to_owned() };
+    assert_eq!(host.current(&probe).unwrap(), Found::Nothing);
 }
 
 fn blocked(place: &Path, text: &str, limit: Duration) -> (Blocking, Result<Written, String>) {

@@ -275,3 +275,32 @@ fn a_plan_that_fences_what_is_not_the_goals_is_refused() {
     }
     peerway_write::scope::check(&plan, &host.snapshot()).unwrap();
 }
+
+/// A device that is handed to user space is held by whoever has its node, and a node that leads
+/// nowhere may be anyone's.
+#[test]
+fn who_holds_is_told_by_the_device_and_not_by_the_name() {
+    let device: PciAddress = "0000:01:00.0".parse().unwrap();
+    let sibling: PciAddress = "0000:01:00.1".parse().unwrap();
+    let other: PciAddress = "0000:81:00.0".parse().unwrap();
+    for (node, leads_to, of, held) in [
+        ("/dev/uio0", Some(device), device, true),
+        ("/dev/uio0", Some(sibling), device, true),
+        ("/dev/uio0", Some(other), device, false),
+        ("/dev/uio0", None, device, true),
+        ("/dev/accel/accel0", None, device, true),
+        ("/dev/null", None, device, false),
+    ] {
+        let mut host = named("kpro6-pve7");
+        if let Some(leads_to) = leads_to {
+            let mut tree = host.tree().clone();
+            let link = Node::Link(format!("../../../{leads_to}"));
+            tree.set("/sys/class/uio/uio0/device", link).unwrap();
+            host = SimHost::restored("sim:kpro6-pve7", tree, host.state().clone());
+        }
+        host.start_process(JOB, "python3", "/system.slice/job.service", &[node]);
+        let holders = peerway_write::wait::holders(&host, &[of]).unwrap();
+        let found = holders.iter().any(|holder| holder.contains("88888"));
+        assert_eq!(found, held, "{node} {leads_to:?}: {holders:?}");
+    }
+}

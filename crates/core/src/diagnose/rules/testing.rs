@@ -305,6 +305,7 @@ impl Host {
                 tenant,
                 nodes: vec!["/dev/nvidia0".to_owned(), "/dev/nvidia1".to_owned()],
                 devices,
+                untold: Vec::new(),
                 switches: switches
                     .iter()
                     .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))

@@ -16,6 +16,9 @@ const NVIDIA_MAJOR: u32 = 195;
 /// Major number of DRM nodes (`include/drm/drm_file.h`, `DRM_MAJOR`).
 const DRM_MAJOR: u32 = 226;
 
+/// Major number of the nodes of other accelerators (`include/drm/drm_accel.h`, `ACCEL_MAJOR`).
+const ACCEL_MAJOR: u32 = 261;
+
 /// Nodes of one host by the functions behind them.
 #[derive(Debug, Default)]
 pub struct NodeMap {
@@ -29,10 +32,43 @@ pub struct NodeMap {
     vfio: BTreeMap<String, PciAddress>,
     /// `cardN` and `renderDN`.
     dri: BTreeMap<String, PciAddress>,
+    /// `uioN`.
+    uio: Class,
+    /// `accelN`.
+    accel: Class,
+}
+
+/// Nodes of a class of devices.
+#[derive(Debug, Default)]
+struct Class {
+    by_name: BTreeMap<String, PciAddress>,
+    by_numbers: BTreeMap<(u32, u32), PciAddress>,
+}
+
+impl Class {
+    /// `/sys/class/CLASS/NAME`: `device` leads to the function, `dev` holds the node's numbers.
+    fn read(root: &Root, class: &str) -> Self {
+        let mut all = Self::default();
+        let names = root.list(&format!("/sys/class/{class}")).unwrap_or_default();
+        for name in names {
+            let Ok(directory) = root.directory(&format!("/sys/class/{class}/{name}")) else {
+                continue;
+            };
+            let address = directory.link_name("device").known().and_then(|name| name.parse().ok());
+            let Some(address) = address else { continue };
+            let numbers = directory.observe("dev").known().and_then(|text| {
+                let (major, minor) = text.split_once(':')?;
+                Some((major.parse().ok()?, minor.parse().ok()?))
+            });
+            all.by_numbers.extend(numbers.map(|numbers| (numbers, address)));
+            all.by_name.insert(name, address);
+        }
+        all
+    }
 }
 
 impl NodeMap {
-    /// From the parts of the snapshot, and `/sys/class/drm`.
+    /// From the parts of the snapshot, and the classes `drm`, `uio` and `accel` of `/sys/class`.
     pub fn new(root: &Root, devices: &[PciDevice], nvidia: &NvidiaDriver) -> Self {
         let mut groups: BTreeMap<u32, Vec<PciAddress>> = BTreeMap::new();
         for device in devices.iter().filter(|device| !device.is_bridge()) {
@@ -54,6 +90,8 @@ impl NodeMap {
             groups,
             vfio: devices.iter().filter_map(vfio_name).collect(),
             dri: dri(root),
+            uio: Class::read(root, "uio"),
+            accel: Class::read(root, "accel"),
         }
     }
 
@@ -79,6 +117,12 @@ impl NodeMap {
         if let Some(node) = name.strip_prefix("vfio/devices/") {
             return self.vfio.get(node).copied().into_iter().collect();
         }
+        if name.starts_with("uio") {
+            return self.uio.by_name.get(name).copied().into_iter().collect();
+        }
+        if let Some(node) = name.strip_prefix("accel/") {
+            return self.accel.by_name.get(node).copied().into_iter().collect();
+        }
         let group = name.strip_prefix("vfio/").unwrap_or_default();
         let group = group.strip_prefix("noiommu-").unwrap_or(group).parse();
         group.ok().and_then(|group: u32| self.groups.get(&group).cloned()).unwrap_or_default()
@@ -97,6 +141,13 @@ impl NodeMap {
             (Some(NVIDIA_MAJOR), Some(minor)) => self.by_minor(minor),
             (Some(DRM_MAJOR), None) => distinct(self.dri.values().copied()),
             (Some(DRM_MAJOR), Some(minor)) => dri(minor),
+            (Some(ACCEL_MAJOR), None) => distinct(self.accel.by_name.values().copied()),
+            (Some(major), Some(minor)) => {
+                let found = [&self.uio, &self.accel]
+                    .into_iter()
+                    .find_map(|class| class.by_numbers.get(&(major, minor)).copied());
+                found.into_iter().collect()
+            }
             _ => Vec::new(),
         }
     }

@@ -175,8 +175,46 @@ fn nobody_and_nobody_looked_are_different() {
 
 #[test]
 fn the_number_tells_the_gpu_whatever_the_node_is_called() {
-    let held = Held { path: "/dev/nvidia0".to_owned(), number: Some((195, 1)), device: None };
+    let held = Held { path: "/dev/nvidia0".to_owned(), number: Some((195, 1)), ..Held::default() };
     assert_eq!(list(&devices_of(&held, &nodes(""))), "0000:41:00.0");
+}
+
+/// A node that a container has under a name of its own, or whose name is another device's, is told
+/// by its numbers; one that stands for a device which cannot be told is said.
+#[test]
+fn nodes_with_other_names_are_told_by_their_numbers() {
+    const CLASSES: &str = "//- /sys/class/uio/uio0/device -> ../../../0000:41:00.0\n\
+                           //- /sys/class/uio/uio0/dev\n240:0\n\
+                           //- /sys/class/uio/uio1/device -> ../../../0000:42:00.0\n\
+                           //- /sys/class/uio/uio1/dev\n240:1\n\
+                           //- /sys/class/accel/accel0/device -> ../../../0000:c1:00.0\n\
+                           //- /sys/class/accel/accel0/dev\n261:0\n";
+    let held = |path: &str, number, device: Option<&str>| Held {
+        path: path.to_owned(),
+        number,
+        device: device.map(str::to_owned),
+        stands_for_one: true,
+    };
+    let cases = [
+        (held("/dev/uio0", None, None), "0000:41:00.0"),
+        (held("/dev/uio0", Some((240, 1)), None), "0000:42:00.0"),
+        (held("/dev/board", Some((240, 0)), None), "0000:41:00.0"),
+        (held("/dev/npu", Some((261, 0)), None), "0000:c1:00.0"),
+        (held("/dev/accel/accel0", None, None), "0000:c1:00.0"),
+        (held("/mnt/region", None, Some("0000:c2:00.1")), "0000:c2:00.1"),
+        (held("/dev/board", Some((240, 7)), None), "untold /dev/board"),
+        (held("/dev/uio7", None, None), "untold /dev/uio7"),
+        (held("/dev/nvidia9", None, None), "untold /dev/nvidia9"),
+    ];
+    let nodes = nodes(CLASSES);
+    for (held, expected) in cases {
+        let process = Process { held: vec![held], ..Process::default() };
+        let holder = holder(process, &nodes);
+        let untold = holder.untold.iter().map(|node| format!("untold {node}"));
+        let told = holder.devices.iter().map(ToString::to_string);
+        let seen: Vec<String> = told.chain(untold).collect();
+        assert_eq!(seen, [expected]);
+    }
 }
 
 #[test]
@@ -225,13 +263,14 @@ fn live(path: &str, environment: Environment) -> peerway_holders::Process {
         cgroup: "0::/lxc/205/ns".to_owned(),
         held: vec![peerway_holders::Held {
             path: path.to_owned(),
-            kind: peerway_holders::NodeKind::NvidiaGpu,
+            kind: NodeKind::NvidiaGpu,
             descriptors: vec![3],
             mappings: 0,
             device: Some(peerway_holders::DeviceNumber { major: 195, minor: 0 }),
             deleted: false,
             vfio_syspath: None,
             drm_address: None,
+            region_of: None,
         }],
         environment,
     }

@@ -1,0 +1,175 @@
+//! What outlasts a boot: files that are put in place with the operator's word, and nothing else.
+
+use std::collections::BTreeSet;
+
+use peerway_read::tree::Node;
+use peerway_roads::lasting::{self, Lasting};
+use peerway_roads::{Op, Plan, RoadId};
+use peerway_sim::build::walk;
+use peerway_sim::react::SimHost;
+use peerway_write::recovery::undo_all;
+use peerway_write::store::MemoryStore;
+use peerway_write::transaction::{Ending, prove};
+
+use crate::common::*;
+use crate::transaction::kind;
+
+fn how() -> Lasting {
+    Lasting {
+        program: "/usr/bin/peerway".to_owned(),
+        probe: Some("/usr/local/bin/copies".to_owned()),
+        accelerators: vec!["[[accelerator]]\n".to_owned()],
+    }
+}
+
+fn lasting_plan(host: &SimHost, road: RoadId) -> Plan {
+    lasting::extend(plan(host, road).unwrap(), &how()).unwrap()
+}
+
+/// The files of ours that outlast a boot.
+fn files(host: &SimHost) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    walk(host.tree(), &mut |path, node| {
+        if lasting::is_ours(path) && !matches!(node, Node::Directory(_)) {
+            found.insert(path.to_owned());
+        }
+    });
+    found
+}
+
+/// A later boot: everything as it was before, but for the files.
+fn later_boot(first: &SimHost, now: &SimHost, number: u8) -> SimHost {
+    let mut tree = first.tree().clone();
+    let id = format!("{number:08}-0000-4000-8000-000000000000\n").into_bytes();
+    tree.set("/proc/sys/kernel/random/boot_id", Node::File(id)).unwrap();
+    walk(now.tree(), &mut |path, node| {
+        if lasting::is_ours(path) && !matches!(node, Node::Directory(_)) {
+            tree.set(path, node.clone()).unwrap();
+        }
+    });
+    SimHost::restored(first.name(), tree, first.state().clone())
+}
+
+fn walks() -> [(SimHost, RoadId); 3] {
+    [
+        (named("kpro6-pve7"), RoadId::PeerMap),
+        (named("kpro6-pve7"), RoadId::LiveWithout),
+        (healthy_boards(), RoadId::IdentityGroups),
+    ]
+}
+
+/// On the same boot and on a later one, after the word and after a boot at any moment before it.
+#[test]
+fn undone_without_a_trace_on_whatever_boot() {
+    for (first, road) in walks() {
+        let plan = lasting_plan(&first, road);
+        let mut store = MemoryStore::default();
+        let mut watched = Watched::new(first.clone(), &store);
+        assert_eq!(kind(&run(&mut store, &mut watched, &plan).unwrap()), "succeeded");
+        let put = plan.steps.iter().filter(|step| matches!(step.act, Op::Install { .. })).count();
+        assert!(put >= 7, "{road}: {put} files");
+        assert_eq!(files(&watched.inner).len(), put, "{road}");
+        watched.look(true);
+        let mut cut_off = 0;
+        for moment in watched.moments.into_inner() {
+            let mut store = MemoryStore::with(moment.journal.clone());
+            let mut host = later_boot(&first, &moment.host, 1);
+            let ending = recover(&mut store, &mut host).unwrap();
+            match ending {
+                // Nothing began, or it was over.
+                Ending::Nothing => {}
+                Ending::GoneWithBoot { .. } => {
+                    cut_off += usize::from(!files(&moment.host).is_empty());
+                    assert_eq!(files(&host), BTreeSet::new(), "{road}");
+                }
+                other => panic!("{road}: {other:?}"),
+            }
+            undo_all(grant(&mut store), &mut host, SETTINGS).unwrap();
+            assert_eq!(files(&host), BTreeSet::new(), "{road}");
+            assert_eq!(undo_all(grant(&mut store), &mut host, SETTINGS).unwrap(), []);
+        }
+        assert!(cut_off > 3, "{road}: a boot between two files was met {cut_off} times");
+        // And on the boot that it was confirmed on, with everything else.
+        let mut host = watched.inner;
+        let before = Essence::of(&first);
+        undo_all(grant(&mut store), &mut host, SETTINGS).unwrap();
+        let now = Essence::of(&host);
+        assert!(now == before, "{road}: {}", before.difference(&now));
+    }
+}
+
+/// A host on which the drivers of the plan's devices have not bound yet.
+fn unbound(host: &SimHost, plan: &Plan) -> SimHost {
+    let mut host = host.clone();
+    for pid in host.root().list("/proc").unwrap().iter().filter_map(|name| name.parse().ok()) {
+        if pid != 1 {
+            host.end_process(pid);
+        }
+    }
+    for device in &plan.goal.devices {
+        let unbind = Op::Unbind { device: *device, driver: "nvidia".to_owned() };
+        host.perform(&unbind).unwrap();
+    }
+    host
+}
+
+#[test]
+fn domains_are_set_before_the_driver_binds_and_jobs_let_in_once_data_arrives() {
+    let first = healthy_boards();
+    let plan = lasting_plan(&first, RoadId::IdentityGroups);
+    let mut store = MemoryStore::default();
+    let mut host = first.clone();
+    run(&mut store, &mut host, &plan).unwrap();
+    let kept = host.root().read(lasting::PLAN, 1 << 20).unwrap();
+    let kept: Plan = serde_json::from_slice(&kept).unwrap();
+    kept.check().unwrap();
+    // Too late, and on a host that is another one by now.
+    let late = later_boot(&first, &host, 1);
+    let error = kept.before_driver(&late.snapshot()).unwrap_err().to_string();
+    assert!(error.contains("has the driver nvidia already"), "{error}");
+    let mut host = unbound(&later_boot(&first, &host, 2), &kept);
+    let mut other = host.tree().clone();
+    other.set("/proc/sys/kernel/osrelease", Node::File(b"6.19.0\n".to_vec())).unwrap();
+    let other = SimHost::restored(host.name(), other, host.state().clone());
+    let error = kept.before_driver(&other.snapshot()).unwrap_err().to_string();
+    assert!(error.contains("osrelease") && error.contains("6.19.0"), "{error}");
+    // In time.
+    let derived = kept.before_driver(&host.snapshot()).unwrap();
+    let ending = apply(&mut store, &mut host, &derived).unwrap();
+    assert_eq!(kind(&ending), "succeeded", "{ending:?}");
+    let environment = |host: &SimHost| Essence::of(host).environment.unwrap();
+    assert!(environment(&host).contains("NCCL_P2P_DISABLE=1"));
+    for device in &kept.goal.devices {
+        let path = format!("/sys/bus/pci/devices/{device}/iommu_group/type");
+        assert_eq!(host.root().text(&path, 64).unwrap(), "identity");
+    }
+    // Without drivers nothing arrives, and nobody is let in.
+    let error = prove(&mut grant(&mut store), &mut host, SETTINGS).unwrap_err().to_string();
+    assert!(error.contains("not proved on this boot"), "{error}");
+    assert!(environment(&host).contains("NCCL_P2P_DISABLE=1"));
+    for device in &kept.goal.devices {
+        host.perform(&Op::Probe { device: *device, driver: "nvidia".to_owned() }).unwrap();
+    }
+    let proved = prove(&mut grant(&mut store), &mut host, SETTINGS).unwrap().unwrap();
+    assert_eq!(kind(&proved), "succeeded", "{proved:?}");
+    assert!(!environment(&host).contains("NCCL_P2P_DISABLE"));
+    assert_eq!(prove(&mut grant(&mut store), &mut host, SETTINGS).unwrap(), None);
+    let (_, problems) =
+        peerway_write::transaction::in_force(&grant(&mut store), &mut host).unwrap().unwrap();
+    assert_eq!(problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_plan_that_puts_other_files_in_place_is_refused() {
+    let host = named("kpro6-pve7");
+    let plan = lasting_plan(&host, RoadId::LiveWithout);
+    let at = plan.steps.iter().position(|step| matches!(step.act, Op::Install { .. })).unwrap();
+    for path in ["/etc/passwd", "/etc/systemd/system/ssh.service", "/etc/peerway/../shadow"] {
+        let mut forged = plan.clone();
+        let content = "x\n".to_owned();
+        forged.steps[at].act = Op::Install { path: path.to_owned(), mode: 0o644, content };
+        let error = peerway_write::scope::check(&forged, &host.snapshot()).unwrap_err();
+        assert!(error.to_string().contains("no file of Peerway's own"), "{error}");
+    }
+    peerway_write::scope::check(&plan, &host.snapshot()).unwrap();
+}
