@@ -1,7 +1,7 @@
 //! Back to the first state, or on to the last.
 
 use peerway_read::root::SMALL;
-use peerway_roads::op::Environment;
+use peerway_roads::op::{Environment, Found};
 use peerway_roads::plan::Difference;
 use peerway_roads::{Op, Outcome, Plan};
 
@@ -57,14 +57,21 @@ fn boot_now(host: &dyn Host) -> Result<Option<String>, TransactionError> {
 }
 
 /// Ends the open transaction where the host was booted since it began: nothing of it is left, and
-/// its devices may be others' by now. Only two boots that are known to differ say so.
+/// its devices may be others' by now. Only two boots that are known to differ say so. Jobs of this
+/// boot begin without peer access, since what the transaction was about is proved no more.
 fn gone_with_boot(executor: &mut Executor<'_, '_>) -> Result<Option<Ending>, TransactionError> {
     let Some(open) = executor.journal.open_transaction() else { return Ok(None) };
-    let Some((id, _, boot, ..)) = open.begin() else { return Ok(None) };
+    let Some((id, plan, boot, ..)) = open.begin() else { return Ok(None) };
     let (id, boot) = (id.to_owned(), boot.map(str::to_owned));
+    let safe = safe_environment(plan).cloned();
     let now = boot_now(executor.host)?;
     if boot.is_none() || now.is_none() || boot == now {
         return Ok(None);
+    }
+    if let Some(safe) = safe
+        && let Err(why) = take(executor, 0, &safe)
+    {
+        return stuck(executor, id, why).map(Some);
     }
     let ended = executor.host.wall();
     executor.journal.append(Entry::End { end: End::GoneWithBoot, ended, outcome: None })?;
@@ -115,14 +122,17 @@ pub fn undo_all(
         .filter(|(_, _, began_in, ..)| *began_in == boot.as_deref())
         .map(|(id, ..)| id.to_owned())
         .collect();
+    let over =
+        |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
     for id in ids {
-        let over =
-            |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
         if endings.last().is_some_and(|last| !over(last)) {
             break;
         }
         executor.journal.append(Entry::Reopened { id })?;
         endings.push(back(&mut executor, "undone", None)?);
+    }
+    if endings.iter().all(over) {
+        open_again(&mut executor)?;
     }
     Ok(endings)
 }
@@ -146,14 +156,8 @@ pub(crate) fn back(
     executor.host.limit_to(&plan);
     // What went wrong forward is known; here it counts what goes wrong on the way back.
     executor.set_mark().map_err(stopped)?;
-    match inverses(executor, &plan) {
-        Ok(()) => {}
-        Err(Stuck::Holders(holders)) => {
-            executor.journal.append(Entry::PendingHolder { holders: holders.clone() })?;
-            return Ok(Ending::PendingHolder { id, holders });
-        }
-        Err(Stuck::Step(step, why)) => return remains(executor, id, step, why),
-        Err(Stuck::Ended(error)) => return Err(error),
+    if let Err(why) = inverses(executor, &plan) {
+        return stuck(executor, id, why);
     }
     if let Some(why) = not_first(executor, &plan)? {
         return remains(executor, id, 0, why);
@@ -179,6 +183,22 @@ enum Stuck {
     Holders(Vec<String>),
     Step(u32, String),
     Ended(TransactionError),
+}
+
+/// Writes down why the way back is not at its end.
+fn stuck(
+    executor: &mut Executor<'_, '_>,
+    id: String,
+    why: Stuck,
+) -> Result<Ending, TransactionError> {
+    match why {
+        Stuck::Holders(holders) => {
+            executor.journal.append(Entry::PendingHolder { holders: holders.clone() })?;
+            Ok(Ending::PendingHolder { id, holders })
+        }
+        Stuck::Step(step, why) => remains(executor, id, step, why),
+        Stuck::Ended(error) => Err(error),
+    }
 }
 
 fn stopped(error: StepError) -> TransactionError {
@@ -299,12 +319,30 @@ fn not_first(
 pub fn close(grant: &WriteGrant<'_>, host: &mut dyn Host) -> Result<(), WriteError> {
     let all = grant.journal.transactions();
     let plan = all.iter().rev().find_map(Transaction::begin).map(|(_, plan, ..)| plan);
-    let steps = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
-    let safe = steps
-        .iter()
-        .find(|step| matches!(step.act, Op::WriteEnvironment { kind: Environment::Safe, .. }));
-    match safe {
-        Some(step) => host.perform(&step.act),
+    match plan.and_then(safe_environment) {
+        Some(safe) => host.perform(safe),
         None => Ok(()),
     }
+}
+
+/// The act of a plan that writes the safe environment.
+fn safe_environment(plan: &Plan) -> Option<&Op> {
+    let safe = |act: &&Op| matches!(act, Op::WriteEnvironment { kind: Environment::Safe, .. });
+    plan.steps.iter().map(|step| &step.act).find(safe)
+}
+
+/// Removes the environment where it is one of ours that nothing in force needs any more: what was
+/// written out of turn, after a boot or a failed look, has no inverse in the journal.
+fn open_again(executor: &mut Executor<'_, '_>) -> Result<(), TransactionError> {
+    let Found::Value(there) = executor.host.current(&Op::RemoveEnvironment)? else { return Ok(()) };
+    let all = executor.journal.transactions();
+    let ours = all.iter().filter_map(Transaction::begin).any(|(_, plan, ..)| {
+        plan.steps.iter().any(
+            |step| matches!(&step.act, Op::WriteEnvironment { content, .. } if *content == there),
+        )
+    });
+    if ours {
+        executor.host.perform(&Op::RemoveEnvironment)?;
+    }
+    Ok(())
 }
