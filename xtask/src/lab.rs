@@ -125,7 +125,8 @@ enum Command {
         /// Series of the kernel
         #[arg(long, value_parser = Series::named, default_value = "6.12")]
         kernel: Series,
-        /// One part, printed and not written: story, refusals, trouble, timer, kill
+        /// One part, printed and not written: story, refusals, trouble, timer, fence, power, agreement, kill;
+        /// groups-of-two on kernels before 6.4
         #[arg(long)]
         only: Option<String>,
     },

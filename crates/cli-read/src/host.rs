@@ -12,6 +12,7 @@ use peerway_read::collect::pci::Scope;
 use peerway_read::host::{Declared, Request, collect};
 use peerway_read::host_file;
 use peerway_read::root::{Recording, Root};
+use peerway_read::tree::Tree;
 use peerway_roads::Outcome;
 use rustix::fd::BorrowedFd;
 
@@ -79,7 +80,9 @@ fn look_and(
 ) -> Result<Looked, CliError> {
     let reads = match global.host.as_str() {
         "live" => Reads::Live,
-        host if host.starts_with("sim:") => Reads::Nothing,
+        host if host.starts_with("sim:") => {
+            simulated_from(host).map_or(Reads::Nothing, Reads::Place)
+        }
         host => Reads::Place(Path::new(host)),
     };
     let privileged = rustix::process::geteuid().is_root();
@@ -111,8 +114,18 @@ fn look_and(
     Ok(Looked { snapshot, when: Timestamp::now(), missing_walls, remembered, recording })
 }
 
+/// The recording that a simulated host begins as: `sim:PATH`, a path with a slash in it, so that no
+/// name of a simulated host can mean a file.
+pub fn simulated_from(host: &str) -> Option<&Path> {
+    host.strip_prefix("sim:").filter(|path| path.contains('/')).map(Path::new)
+}
+
 /// Opens what `--host` names.
 fn open(host: &str) -> Result<(Root, OriginKind), CliError> {
+    if let Some(path) = simulated_from(host) {
+        let tree = simulated_tree(path)?;
+        return Ok((Root::recorded(Arc::new(tree)), OriginKind::Simulated));
+    }
     if let Some(name) = host.strip_prefix("sim:") {
         let tree = peerway_sim::host(name)
             .ok_or_else(|| CliError::NoSuchSimulation { name: name.to_owned() })?
@@ -124,14 +137,7 @@ fn open(host: &str) -> Result<(Root, OriginKind), CliError> {
     }
     let path = Path::new(host);
     match read_option_file(path, host_file::MOST_BYTES) {
-        Ok(bytes) => {
-            let text = String::from_utf8(bytes).map_err(|_| CliError::OptionFile {
-                what: "the .host file",
-                path: host.to_owned(),
-                why: "it is not text".to_owned(),
-            })?;
-            Ok((recorded(host, &text)?, OriginKind::Recorded))
-        }
+        Ok(bytes) => Ok((Root::recorded(Arc::new(recorded(host, bytes)?)), OriginKind::Recorded)),
         // A directory, or nothing: opening it as a directory says which.
         Err(_) => Ok((open_directory(host, path)?, OriginKind::Recorded)),
     }
@@ -141,10 +147,22 @@ fn open_directory(host: &str, path: &Path) -> Result<Root, CliError> {
     Root::open(path).map_err(|source| CliError::OpenHost { host: host.to_owned(), source })
 }
 
-fn recorded(path: &str, text: &str) -> Result<Root, CliError> {
-    let tree = host_file::parse(text)
-        .map_err(|source| CliError::HostFile { path: path.to_owned(), source })?;
-    Ok(Root::recorded(Arc::new(tree)))
+/// The tree of a recording that a simulated host begins as.
+pub fn simulated_tree(path: &Path) -> Result<Tree, CliError> {
+    let shown = path.display().to_string();
+    match read_option_file(path, host_file::MOST_BYTES) {
+        Ok(bytes) => recorded(&shown, bytes),
+        Err(why) => Err(CliError::OptionFile { what: "the .host file", path: shown, why }),
+    }
+}
+
+fn recorded(path: &str, bytes: Vec<u8>) -> Result<Tree, CliError> {
+    let text = String::from_utf8(bytes).map_err(|_| CliError::OptionFile {
+        what: "the .host file",
+        path: path.to_owned(),
+        why: "it is not text".to_owned(),
+    })?;
+    host_file::parse(&text).map_err(|source| CliError::HostFile { path: path.to_owned(), source })
 }
 
 /// Reads a file that an option names, as an ordinary path of this process.
@@ -174,7 +192,8 @@ pub fn read_option_file(path: &Path, limit: usize) -> Result<Vec<u8>, String> {
 /// Accelerator files are short.
 const MOST_DECLARATIONS: usize = 1 << 20;
 
-fn accelerators(files: &[PathBuf]) -> Result<Vec<Declared>, CliError> {
+/// What files of accelerators declare.
+pub fn accelerators(files: &[PathBuf]) -> Result<Vec<Declared>, CliError> {
     let mut all = Vec::new();
     for file in files {
         let error = |why| CliError::OptionFile {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use peerway_cli_read::args::Format;
+use peerway_cli_read::host::accelerators;
 use peerway_cli_read::output::{Output, complain};
 use peerway_cli_read::{Exit, Global};
 use peerway_roads::Plan;
@@ -225,7 +226,8 @@ fn execute(
     let directory = place::state_directory(place.state.as_deref(), &global.host)?;
     place::make_directories(&directory)?;
     let mut store = open_store(command, &directory)?;
-    let mut host = place::load(&directory, &global.host)?;
+    let declared = accelerators(&global.accelerator).map_err(PlaceError::from)?;
+    let mut host = place::load(&directory, &global.host)?.with_accelerators(declared);
     host.pass(later);
     let result = granted(&mut store, Place::Simulated)
         .and_then(|grant| change(global, command, plan.as_ref(), grant, &mut host, output));

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use peerway_cli_read::error::CliError;
+use peerway_cli_read::host::{simulated_from, simulated_tree};
 use peerway_read::host_file;
 use peerway_sim::build::to_host_file;
 use peerway_sim::react::{SimHost, State};
@@ -52,6 +54,9 @@ pub(crate) enum PlaceError {
         /// Why.
         why: String,
     },
+    /// The accelerator files.
+    #[error(transparent)]
+    Accelerators(#[from] CliError),
     /// The journal.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -75,7 +80,7 @@ pub(crate) fn state_directory(asked: Option<&Path>, host: &str) -> Result<PathBu
         Some(Path::new(&home).join(".local/state"))
     });
     let base = base.filter(|path| path.is_absolute()).ok_or(PlaceError::NoState)?;
-    Ok(base.join("peerway").join(host.replace(':', "-")))
+    Ok(base.join("peerway").join(host.replace([':', '/'], "-")))
 }
 
 /// Makes a directory and those above it.
@@ -99,6 +104,8 @@ fn file(act: &'static str, path: &Path) -> impl FnOnce(Errno) -> PlaceError + us
 }
 
 /// The simulated host of a name, as the last command left it.
+///
+/// `sim:PATH` is a simulated host that began as a recording: a rehearsal on somebody's own machine.
 pub(crate) fn load(directory: &Path, name: &str) -> Result<SimHost, PlaceError> {
     let Some(host) = name.strip_prefix("sim:") else {
         return Err(PlaceError::Recorded(name.to_owned()));
@@ -108,6 +115,10 @@ pub(crate) fn load(directory: &Path, name: &str) -> Result<SimHost, PlaceError> 
     match rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => {}
         Err(Errno::NOENT) => {
+            if let Some(path) = simulated_from(name) {
+                let tree = simulated_tree(path).map_err(|error| broken(error.to_string()))?;
+                return Ok(SimHost::new(name, tree));
+            }
             let fresh = SimHost::named(host)
                 .ok_or_else(|| PlaceError::NoSuchSimulation(host.to_owned()))?;
             return fresh.map_err(|error| broken(error.to_string()));

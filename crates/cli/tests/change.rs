@@ -163,3 +163,18 @@ fn what_is_kept_is_its_owners_whatever_the_mask() {
         assert!(seen >= 4, "{seen} files");
     }
 }
+
+#[test]
+fn a_change_can_be_rehearsed_on_a_recording() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/kpro6.host");
+    let host = format!("sim:{recording}");
+    let (directory, plan) = planned(&host, "live-without");
+    let state = directory.path();
+    check(state, &host, &["apply", &plan, "--no-timer"], 0, "in force");
+    check(state, &host, &["verify"], 0, "nobody else was touched");
+    check(state, &host, &["undo", "--all"], 0, "taken back");
+    // The record itself stays one.
+    check(state, recording, &["apply", &plan, "--no-timer"], 4, "nothing about it can change");
+    check(state, "sim:./nowhere", &["apply", &plan, "--no-timer"], 4, "nowhere");
+    check(state, "sim:./nowhere", &["status"], 2, "nowhere");
+}

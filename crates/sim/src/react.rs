@@ -11,6 +11,8 @@
 //! | unbind moves the links, and waits while somebody holds the device | `driver` | `nv_pci_remove_helper`; `vfio_unregister_group_dev` |
 //! | `drivers_probe` says yes whatever came of it | `driver` | `drivers/base/bus.c`, `drivers_probe_store` |
 //! | a GPU gets the lowest free node number | `driver` | `kernel-open/nvidia/nv-pci.c` |
+//! | a device of `uio_pci_generic` gets the lowest free node number | `driver` | `drivers/uio/uio.c`, `uio_get_minor` |
+//! | a driver that refuses identity gets no device, and the kernel says so | `driver` | `drivers/base/dd.c`, `call_driver_probe`; measured on 6.12 |
 //! | boards that fail at the FSP boot command under identity | `driver` | reported for the reference host's boards |
 //! | peer copies meet the requester's domain | `traffic` | measured on 6.1, 6.12, 7.3 |
 //! | nodes of `/dev` stay when the driver goes | `acts` | assumed |
@@ -29,7 +31,7 @@ use std::sync::Arc;
 use peerway_core::address::PciAddress;
 use peerway_core::snapshot::kernel::{KernelVersion, Tristate};
 use peerway_core::snapshot::{OriginKind, Snapshot};
-use peerway_read::host::{Request, collect};
+use peerway_read::host::{Declared, Request, collect};
 use peerway_read::root::Root;
 use peerway_read::tree::{Node, Tree};
 use peerway_roads::Op;
@@ -79,6 +81,8 @@ pub struct SimHost {
     facts: Facts,
     script: Script,
     stopped: bool,
+    /// Accelerators of other makers than the reader knows.
+    declared: Vec<Declared>,
 }
 
 impl SimHost {
@@ -113,6 +117,7 @@ impl SimHost {
             },
             script: Script::default(),
             stopped: false,
+            declared: Vec::new(),
         };
         // A host without any process would read as one whose processes were not looked at.
         if host.names("/proc/1").is_err() {
@@ -120,6 +125,7 @@ impl SimHost {
             host.put("/proc/1/cgroup", "0::/init.scope");
             host.put_link("/proc/1/fd/0", "/dev/null");
         }
+        host.name_user_nodes();
         host.facts = facts(&host.snapshot());
         host
     }
@@ -127,6 +133,13 @@ impl SimHost {
     /// What it is called, as `--host` would call it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The same host with accelerators that somebody declares.
+    #[must_use]
+    pub fn with_accelerators(mut self, declared: Vec<Declared>) -> Self {
+        self.declared = declared;
+        self
     }
 
     /// Its tree as it is now.
@@ -160,6 +173,7 @@ impl SimHost {
             host: self.name.clone(),
             kind: OriginKind::Simulated,
             privileged: true,
+            accelerators: self.declared.clone(),
             ..Request::default()
         };
         collect(&self.root(), request)
@@ -218,6 +232,11 @@ impl SimHost {
     /// Seconds since boot.
     pub fn now(&self) -> u64 {
         self.state.now
+    }
+
+    /// Somebody gives a device to another driver.
+    pub fn give_driver(&mut self, device: PciAddress, driver: &str) -> Result<(), SimError> {
+        self.give(device, driver)
     }
 
     /// A process appears that holds nodes.

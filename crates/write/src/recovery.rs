@@ -4,7 +4,7 @@ mod order;
 
 use peerway_core::snapshot::iommu::DomainType;
 use peerway_read::root::SMALL;
-use peerway_roads::op::Environment;
+use peerway_roads::op::{Environment, Found};
 use peerway_roads::plan::{Difference, Step};
 use peerway_roads::{Op, Outcome, Plan};
 
@@ -62,7 +62,8 @@ fn boot_now(host: &dyn Host) -> Result<Option<String>, TransactionError> {
 
 /// Ends the open transaction where the host was booted since it began: nothing of it is left but the
 /// files that were to last, and its devices may be others' by now. Only two boots that are known to
-/// differ say so.
+/// differ say so. Jobs of this boot begin without peer access, since what the transaction was about
+/// is proved no more.
 fn gone_with_boot(executor: &mut Executor<'_, '_>) -> Result<Option<Ending>, TransactionError> {
     let Some(open) = executor.journal.open_transaction() else { return Ok(None) };
     let Some((id, plan, boot, ..)) = open.begin() else { return Ok(None) };
@@ -72,6 +73,11 @@ fn gone_with_boot(executor: &mut Executor<'_, '_>) -> Result<Option<Ending>, Tra
         return Ok(None);
     }
     executor.host.take_up(&id, &plan);
+    if let Some(safe) = safe_environment(&plan)
+        && let Err(why) = take(executor, 0, &safe.act)
+    {
+        return stuck(executor, id, why).map(Some);
+    }
     let left = match lasting(executor) {
         Ok(left) => left,
         Err(why) => return stuck(executor, id, why).map(Some),
@@ -145,14 +151,17 @@ pub fn undo_all(
         executor.journal.append(Entry::Reopened { id })?;
         endings.extend(gone_with_boot(executor)?);
     }
+    let over =
+        |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
     for id in succeeded(executor, |_, began_in| began_in == boot.as_deref()) {
-        let over =
-            |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
         if endings.last().is_some_and(|last| !over(last)) {
             break;
         }
         executor.journal.append(Entry::Reopened { id })?;
         endings.push(back(executor, "undone", None)?);
+    }
+    if endings.iter().all(over) {
+        open_again(executor)?;
     }
     Ok(endings)
 }
@@ -424,4 +433,20 @@ pub fn close(grant: &WriteGrant<'_>, host: &mut dyn Host) -> Result<(), WriteErr
 fn safe_environment(plan: &Plan) -> Option<&Step> {
     let safe = |act: &Op| matches!(act, Op::WriteEnvironment { kind: Environment::Safe, .. });
     plan.steps.iter().find(|step| safe(&step.act))
+}
+
+/// Removes the environment where it is one of ours that nothing in force needs any more: what was
+/// written out of turn, after a boot or a failed look, has no inverse in the journal.
+fn open_again(executor: &mut Executor<'_, '_>) -> Result<(), TransactionError> {
+    let Found::Value(there) = executor.host.current(&Op::RemoveEnvironment)? else { return Ok(()) };
+    let all = executor.journal.transactions();
+    let ours = all.iter().filter_map(Transaction::begin).any(|(_, plan, ..)| {
+        plan.steps.iter().any(
+            |step| matches!(&step.act, Op::WriteEnvironment { content, .. } if *content == there),
+        )
+    });
+    if ours {
+        executor.host.perform(&Op::RemoveEnvironment)?;
+    }
+    Ok(())
 }

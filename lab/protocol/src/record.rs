@@ -118,18 +118,22 @@ pub struct Stillness {
 /// What `lab-crash kill` prints for each time it ended the product.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crash {
-    /// The record of the journal at which it was to be ended.
+    /// The record of the journal at which it was to be ended, counted from the command's first.
     pub record: usize,
-    /// Records that the journal had of this change when it was.
+    /// Records that the journal had of this command when it was.
     pub records: usize,
-    /// Whether it was; if not, the change was over before.
+    /// Whether it was; if not, the command was over before.
     pub killed: bool,
-    /// Exit status of the change, where it has one.
-    pub applied: Option<i32>,
-    /// Exit status of what was asked for afterwards: `recover`, or `rollback` of what was not ended.
+    /// Exit status of the command, where it has one.
+    pub ended: Option<i32>,
+    /// Exit status of `recover` afterwards, where it was killed.
     pub recovered: Option<i32>,
-    /// What it said.
+    /// What that said.
     pub said: String,
-    /// What is not as it was before the change.
+    /// Whether the environment let jobs use what was changed, after that.
+    pub in_force: bool,
+    /// Exit status of `undo --all` at the end, where `recover` did not take it back.
+    pub undone: Option<i32>,
+    /// What is not as it was before all, after that.
     pub differences: Vec<String>,
 }

@@ -31,6 +31,7 @@ pub struct Boot<'a> {
     programs: Vec<(String, PathBuf)>,
     files: Vec<(String, Vec<u8>)>,
     arguments: Vec<String>,
+    storage: bool,
     cut: Option<String>,
     limit: Duration,
 }
@@ -60,6 +61,7 @@ impl<'a> Boot<'a> {
             programs: Vec::new(),
             files: Vec::new(),
             arguments: Vec::new(),
+            storage: false,
             cut: None,
             limit: Duration::from_mins(2),
         }
@@ -100,6 +102,15 @@ impl<'a> Boot<'a> {
         self
     }
 
+    /// Adds a disk, a file of this host: `/dev/vda`, with the modules that it needs. What the guest wrote
+    /// stays in the file, whatever becomes of the guest.
+    #[must_use]
+    pub fn disk(mut self, file: &Path) -> Self {
+        self.storage = true;
+        let drive = format!("file={},if=none,id=disk,format=raw", file.display());
+        self.arguments(["-drive", &drive, "-device", "virtio-blk-pci,drive=disk"])
+    }
+
     /// The power is cut when this text comes over the guest's port: the emulator is killed, and what the
     /// guest reported until then is the report.
     #[must_use]
@@ -120,7 +131,7 @@ impl<'a> Boot<'a> {
             step.deadline_ms *= u64::from(patience);
         }
         self.kernel.platform.emulator.ensure()?;
-        let disk = self.disk()?;
+        let disk = self.initial_disk()?;
         let place = paths::cache().join("run");
         fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
         // One machine at a time: two would share this build machine's processors and miss deadlines.
@@ -166,7 +177,7 @@ impl<'a> Boot<'a> {
         }
     }
 
-    fn disk(&self) -> Result<Vec<u8>> {
+    fn initial_disk(&self) -> Result<Vec<u8>> {
         let mut disk = Initramfs::default();
         let built = guest::build()?;
         for program in guest::PROGRAMS {
@@ -182,7 +193,8 @@ impl<'a> Boot<'a> {
         );
         disk.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n".to_vec());
         let mut modules = Vec::new();
-        for module in &self.kernel.modules {
+        let storage = self.kernel.storage.iter().filter(|_| self.storage);
+        for module in self.kernel.modules.iter().chain(storage) {
             let place = format!("/lab/modules/{module}.ko");
             disk.copy(&place, 0o644, &self.kernel.module(module)?)?;
             modules.push(place);

@@ -4,19 +4,25 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use jiff::Timestamp;
 use peerway_lab_protocol::{Inventory, Outcome, Step};
 
 use super::boot::{Boot, Report};
-use super::facts::{self, Facts, digest};
+use super::facts::Facts;
 use super::kernel::{Kernel, Series};
 use super::machine::Machine;
 use super::platform::Iommu;
 use super::product;
-use super::scenario::{inventory_of, inventory_step};
+use super::scenario::{inventory_of, inventory_step, older_than};
 use super::script;
 
+mod agreement;
+mod board;
 mod crash;
+mod eras;
+mod fence;
+mod others;
+mod page;
+mod power;
 mod refusals;
 mod story;
 mod trouble;
@@ -44,24 +50,49 @@ pub struct Part {
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
+    /// On which kernels there is something to run.
+    pub era: Era,
     /// Runs it.
     pub run: fn(&Kernel) -> Result<Facts>,
 }
 
+/// What a kernel does with the type of a group of two functions (measured: `docs/lab/facts-*.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// Up to 6.3 it refuses.
+    RefusesGroupsOfTwo,
+    /// From 6.4 on it changes it.
+    ChangesThem,
+}
+
+impl Era {
+    /// That of a kernel.
+    fn of(kernel: &Kernel) -> Self {
+        if older_than(kernel, 6, 4) { Self::RefusesGroupsOfTwo } else { Self::ChangesThem }
+    }
+}
+
+const fn part_of(
+    name: &'static str,
+    title: &'static str,
+    run: fn(&Kernel) -> Result<Facts>,
+) -> Part {
+    Part { name, title, era: Era::ChangesThem, run }
+}
+
 /// All of them, in the order of the document.
-pub const PARTS: [Part; 5] = [
-    Part { name: "story", title: "From plan to word, and back", run: story::run },
-    Part { name: "refusals", title: "What is refused, and changes nothing", run: refusals::run },
+pub const PARTS: [Part; 9] = [
+    part_of("story", "From plan to word, and back", story::run),
+    part_of("refusals", "What is refused, and changes nothing", refusals::run),
+    part_of("trouble", "What fails after the change, and goes back", trouble::run),
+    part_of("timer", "Nobody gives the word", trouble::timer),
+    part_of("fence", "An open that must fail, and does", fence::run),
+    part_of("power", "The power is cut", power::run),
+    part_of("agreement", "The simulation does what the kernel does", agreement::run),
+    part_of("kill", "The process is killed at a record of the journal", crash::kill),
     Part {
-        name: "trouble",
-        title: "What fails after the change, and goes back",
-        run: trouble::run,
-    },
-    Part { name: "timer", title: "Nobody gives the word", run: trouble::timer },
-    Part {
-        name: "kill",
-        title: "The process is killed at a record of the journal",
-        run: crash::kill,
+        era: Era::RefusesGroupsOfTwo,
+        ..part_of("groups-of-two", "What this kernel cannot change is refused", eras::run)
     },
 ];
 
@@ -73,52 +104,33 @@ pub fn part(name: &str) -> Result<Part> {
     PARTS.into_iter().find(|part| part.name == name).with_context(|| format!("no part {name:?}"))
 }
 
-/// Runs all parts on a kernel and writes `docs/lab/change-SERIES.md`; a name runs one and prints it.
+/// Runs the parts on a kernel, or one of them, and writes what each did into `docs/lab/change-SERIES.md`.
 ///
 /// # Errors
-/// Where a part could not be run, or found something else than expected; the file is written only if
-/// none did.
+/// Where a part could not be run, or found something else than expected; what it did before stays on the page
+/// then.
 pub(super) fn write(series: Series, only: Option<&str>) -> Result<()> {
     let kernel = series.fetched()?;
-    let mut text = header(&kernel)?;
+    let here = PARTS.into_iter().filter(|part| part.era == Era::of(&kernel));
+    let chosen: Vec<Part> = here.filter(|part| only.is_none_or(|name| name == part.name)).collect();
+    if chosen.is_empty() {
+        bail!("there is no such part on {}", kernel.release);
+    }
     let mut differences = Vec::new();
-    for part in PARTS {
-        if only.is_some_and(|name| name != part.name) {
-            continue;
-        }
+    for part in chosen {
         eprintln!("lab: {} on {}", part.name, kernel.release);
         let facts = (part.run)(&kernel).with_context(|| format!("part {}", part.name))?;
-        text.push_str(&format!("## {}\n\n{}", part.title, facts.text()));
+        if facts.differences().is_empty() {
+            page::put(&kernel, &part, &facts)?;
+        } else {
+            print!("{}", facts.text());
+        }
         differences.extend(facts.differences().iter().map(|one| format!("{}: {one}", part.name)));
-    }
-    if only.is_some() {
-        print!("{text}");
     }
     if !differences.is_empty() {
         bail!("changes on {} differ:\n  {}", kernel.release, differences.join("\n  "));
     }
-    if only.is_none() { facts::publish("change", &kernel, &text) } else { Ok(()) }
-}
-
-fn header(kernel: &Kernel) -> Result<String> {
-    let binary = product::binary()?;
-    let rows = [
-        ("kernel", format!("{} ({})", kernel.release, kernel.package)),
-        ("emulator", kernel.platform.emulator.version()?),
-        ("date", Timestamp::now().strftime("%Y-%m-%d").to_string()),
-        ("SHA-256 of the product's binary", digest(&binary)?),
-    ];
-    let rows: Vec<Vec<String>> =
-        rows.into_iter().map(|(what, value)| vec![what.to_owned(), value]).collect();
-    let mut facts = Facts::default();
-    facts.table(&["what ran", ""], &rows);
-    Ok(format!(
-        "# Changes in the lab on kernel {}\n\n\
-         Generated by `cargo xtask lab change --kernel {}`; do not edit.\n\n{}",
-        kernel.series,
-        kernel.series,
-        facts.text()
-    ))
+    Ok(())
 }
 
 /// A boot of the replica with the product in it. The processor does not say that it is emulated: the product

@@ -45,6 +45,10 @@ const MODULES: [&str; 9] = [
     "vfio_virqfd",
 ];
 
+/// Modules of a disk with a file system, for the guests that have one. The file system asks for its
+/// checksum by name, which no `depends=` entry says.
+const STORAGE: [&str; 4] = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
+
 /// A kernel that is ready to boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
@@ -56,6 +60,9 @@ pub struct Kernel {
     pub package: String,
     /// Names of its modules, each after those that it needs; the file is `modules/NAME.ko`.
     pub modules: Vec<String>,
+    /// Those of a disk with a file system, in the same order.
+    #[serde(default)]
+    pub storage: Vec<String>,
     /// What it is booted on.
     #[serde(skip)]
     pub platform: Platform,
@@ -110,7 +117,11 @@ impl Series {
     /// # Errors
     /// Where no package of the series is found, or one cannot be downloaded or unpacked.
     pub fn fetch(self, refresh: bool) -> Result<Kernel> {
-        if !refresh && let Ok(kernel) = self.fetched() {
+        // One that was fetched before guests had disks is fetched once more.
+        if !refresh
+            && let Ok(kernel) = self.fetched()
+            && !kernel.storage.is_empty()
+        {
             return Ok(kernel);
         }
         let apt = PrivateApt::open(self.name, self.suites)?;
@@ -126,19 +137,33 @@ impl Series {
         packages.push(image);
         eprintln!("lab: fetching {package}");
         let directory = self.directory();
-        if directory.is_dir() {
-            fs::remove_dir_all(&directory)?;
+        let beside = |name: &str| directory.with_file_name(format!("{}.{name}", self.name));
+        let (fresh, old) = (beside("new"), beside("old"));
+        for left in [&fresh, &old].into_iter().filter(|left| left.is_dir()) {
+            fs::remove_dir_all(left)?;
         }
-        let unpacked = directory.join("unpacked");
+        let unpacked = fresh.join("unpacked");
         apt.unpack(&packages, &unpacked)?;
-        let kernel = self.keep_what_is_used(&unpacked, package)?;
+        let kernel = self.keep_what_is_used(&fresh, &unpacked, package)?;
         fs::remove_dir_all(&unpacked)?;
-        // Written last: its presence says that all else is there.
-        fs::write(directory.join("kernel.json"), serde_json::to_string_pretty(&kernel)?)?;
+        fs::write(fresh.join("kernel.json"), serde_json::to_string_pretty(&kernel)?)?;
+        // Whole when it appears: another machine may be about to boot with it.
+        if directory.is_dir() {
+            fs::rename(&directory, &old)?;
+        }
+        fs::rename(&fresh, &directory)?;
+        if old.is_dir() {
+            fs::remove_dir_all(&old)?;
+        }
         Ok(kernel)
     }
 
-    fn keep_what_is_used(self, unpacked: &Path, package: String) -> Result<Kernel> {
+    fn keep_what_is_used(
+        self,
+        directory: &Path,
+        unpacked: &Path,
+        package: String,
+    ) -> Result<Kernel> {
         let all = ["lib/modules", "usr/lib/modules"]
             .iter()
             .find_map(|place| fs::read_dir(unpacked.join(place)).ok())
@@ -151,7 +176,6 @@ impl Series {
             .into_iter()
             .find(|path| path.is_file())
             .context("the packages hold no kernel image")?;
-        let directory = self.directory();
         fs::copy(image, directory.join("vmlinuz"))?;
         let into = directory.join("modules");
         fs::create_dir_all(&into)?;
@@ -161,9 +185,14 @@ impl Series {
         for name in MODULES {
             keep_module(&found, name, &into, &mut modules)?;
         }
+        let mut storage = Vec::new();
+        for name in STORAGE {
+            keep_module(&found, name, &into, &mut storage)?;
+        }
+        storage.retain(|name| !modules.contains(name));
         let platform = Platform::default();
         let series = self.name.to_owned();
-        Ok(Kernel { series, release, package, modules, platform, built: None })
+        Ok(Kernel { series, release, package, modules, storage, platform, built: None })
     }
 }
 

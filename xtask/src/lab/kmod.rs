@@ -33,22 +33,17 @@ pub struct Modules {
 /// # Errors
 /// Where the headers cannot be had, or what the compiler said.
 pub fn build(kernel: &Kernel) -> Result<Modules> {
-    let place = match &kernel.built {
-        Some(built) => Place::beside(built)?,
-        None => Place::with_headers(kernel)?,
-    };
-    let mut files = Vec::new();
-    for (name, sources) in MODULES {
-        let directory = format!("modules/{}", sources.replace('/', "-"));
-        place.copy_sources(&paths::repository().join(sources), &directory)?;
-        place.make(&directory)?;
-        let file = place.root.join(&directory).join(format!("{name}.ko"));
-        if !file.is_file() {
-            bail!("the build made no {}", file.display());
-        }
-        files.push((name.to_owned(), file));
-    }
-    Ok(Modules { files })
+    let place = Place::for_kernel(kernel)?;
+    let file = |(name, sources): (&str, &str)| Ok((name.to_owned(), place.module(name, sources)?));
+    Ok(Modules { files: MODULES.into_iter().map(file).collect::<Result<_>>()? })
+}
+
+/// Builds the driver whose boards fail under an identity domain (`lab/kmod-board`), and gives its file.
+///
+/// # Errors
+/// As [`build`].
+pub(super) fn build_board(kernel: &Kernel) -> Result<PathBuf> {
+    Place::for_kernel(kernel)?.module("lab_board", "lab/kmod-board")
 }
 
 /// Where a kernel's headers lie and its modules are built.
@@ -63,6 +58,25 @@ struct Place {
 }
 
 impl Place {
+    fn for_kernel(kernel: &Kernel) -> Result<Self> {
+        match &kernel.built {
+            Some(built) => Self::beside(built),
+            None => Self::with_headers(kernel),
+        }
+    }
+
+    /// Builds a module from a directory of the repository, and gives its file.
+    fn module(&self, name: &str, sources: &str) -> Result<PathBuf> {
+        let directory = format!("modules/{}", sources.replace('/', "-"));
+        self.copy_sources(&paths::repository().join(sources), &directory)?;
+        self.make(&directory)?;
+        let file = self.root.join(&directory).join(format!("{name}.ko"));
+        if !file.is_file() {
+            bail!("the build made no {}", file.display());
+        }
+        Ok(file)
+    }
+
     /// For a kernel that was built here.
     fn beside(built: &Path) -> Result<Self> {
         let root = built.parent().context("a build directory without a parent")?.to_path_buf();

@@ -77,6 +77,7 @@ fn build(series: Series) -> Result<Kernel> {
         release: release.trim().to_owned(),
         package: format!("built from {package} with `lab/kernel/sanitizers.config`"),
         modules: Vec::new(),
+        storage: Vec::new(),
         platform: super::platform::Platform::default(),
         built: Some(into),
     })

@@ -7,6 +7,9 @@ use rustix::io::Errno;
 use super::group_type::rejects_all_dma;
 use super::{SimError, SimHost, line};
 
+/// The driver that hands devices to user space, and its nodes.
+const USER_SPACE: &str = "uio_pci_generic";
+const USER_NODES: &str = "/sys/class/uio";
 const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
 const ERROR: u8 = 3;
 const INFO: u8 = 6;
@@ -102,6 +105,9 @@ impl SimHost {
         self.name_driver(&path, None);
         self.edit().remove(&format!("/sys/bus/pci/drivers/{driver}/{device}"));
         self.state.home.insert(device, driver.to_owned());
+        if let Some(node) = self.user_node(device) {
+            self.edit().remove(&format!("{USER_NODES}/{node}"));
+        }
         // The map's module hears of the removal and drops every entry of either side.
         self.state.entries.retain(|entry| entry.requester != device && entry.target != device);
         self.show_entries();
@@ -130,6 +136,19 @@ impl SimHost {
         self.put(&uevent, &lines.join("\n"));
     }
 
+    /// Somebody loads a driver and gives it a device, leaving no override behind.
+    pub(super) fn give(&mut self, device: PciAddress, driver: &str) -> Result<(), SimError> {
+        let path = self.need_path(device)?;
+        self.put(&format!("/sys/bus/pci/drivers/{driver}/uevent"), "");
+        if let Some(old) = self.driver_of(device) {
+            self.unbind(device, &old)?;
+        }
+        self.put(&format!("{path}/driver_override"), driver);
+        self.probe(device)?;
+        self.put(&format!("{path}/driver_override"), "(null)");
+        Ok(())
+    }
+
     /// `/sys/bus/pci/drivers_probe`: whatever comes of it, the write succeeds.
     pub(super) fn probe(&mut self, device: PciAddress) -> Result<(), SimError> {
         let path = self.need_path(device)?;
@@ -149,6 +168,14 @@ impl SimHost {
             return Ok(());
         }
         let group = self.group_of(device);
+        let is_identity =
+            group.and_then(|group| self.type_of(group)).as_deref() == Some("identity");
+        if is_identity && self.state.refuses_identity.contains(&driver) {
+            let text =
+                format!("{driver} {device}: probe with driver {driver} failed with error -5");
+            self.log(ERROR, &text, Some(device));
+            return Ok(());
+        }
         if driver != "vfio-pci" && group.is_some_and(|group| self.group_is_held(group)) {
             let text =
                 format!("{driver} {device}: probe with driver {driver} failed with error -16");
@@ -161,13 +188,52 @@ impl SimHost {
         let directory = format!("/sys/bus/pci/drivers/{driver}");
         let back = super::files::relative(&directory, &path);
         self.put_link(&format!("{directory}/{device}"), &back);
-        if driver == "nvidia" {
-            self.nvidia_appears(device);
+        match driver.as_str() {
+            "nvidia" => self.nvidia_appears(device),
+            USER_SPACE => self.user_node_appears(&path),
+            _ => {}
         }
         Ok(())
     }
 
-    /// The driver's files, with the lowest free node number, and how the board comes up.
+    /// The nodes of devices that user space has already: a recording holds them only where somebody had
+    /// one open.
+    pub(super) fn name_user_nodes(&mut self) {
+        let names = self.names(&format!("/sys/bus/pci/drivers/{USER_SPACE}")).unwrap_or_default();
+        let devices: Vec<PciAddress> = self
+            .names("/sys/bus/pci/devices")
+            .unwrap_or_default()
+            .iter()
+            .chain(&names)
+            .filter_map(|name| name.parse().ok())
+            .filter(|device| self.driver_of(*device).as_deref() == Some(USER_SPACE))
+            .collect();
+        for device in devices {
+            if self.user_node(device).is_none()
+                && let Some(path) = self.device_path(device)
+            {
+                self.user_node_appears(&path);
+            }
+        }
+    }
+
+    /// Name of a device's node below [`USER_NODES`].
+    fn user_node(&self, device: PciAddress) -> Option<String> {
+        self.names(USER_NODES).unwrap_or_default().into_iter().find(|name| {
+            let link = self.root().link(&format!("{USER_NODES}/{name}/device"));
+            link.is_ok_and(|link| link.rsplit('/').next() == Some(device.to_string().as_str()))
+        })
+    }
+
+    fn user_node_appears(&mut self, path: &str) {
+        let names = self.names(USER_NODES).unwrap_or_default();
+        let free = (0..u32::MAX).map(|number| format!("uio{number}"));
+        let Some(name) = free.into_iter().find(|name| !names.contains(name)) else { return };
+        let directory = format!("{USER_NODES}/{name}");
+        let link = super::files::relative(&directory, path);
+        self.put_link(&format!("{directory}/device"), &link);
+    }
+
     fn nvidia_appears(&mut self, device: PciAddress) {
         let names = self.names(NVIDIA_GPUS).unwrap_or_default();
         let taken: Vec<u32> = names

@@ -29,6 +29,9 @@ pub struct State {
     pub stuck: BTreeMap<PciAddress, String>,
     /// Boards fail at the FSP boot command when the driver binds under identity.
     pub fails_under_identity: bool,
+    /// Drivers that take no device under identity, as the kernel says it when a probe fails.
+    #[serde(default)]
+    pub refuses_identity: BTreeSet<String>,
     /// Boards fail when they are bound again at all.
     pub fails_when_rebound: bool,
     /// Writes of a type that meet a reset of a device (7.2 and later).

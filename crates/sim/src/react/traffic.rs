@@ -99,7 +99,13 @@ impl SimHost {
     }
 
     fn copy_on(&mut self, snapshot: &Snapshot, from: PciAddress, to: PciAddress) -> Arrived {
-        let usable = |device: PciAddress| self.driver_of(device).as_deref() == Some("nvidia");
+        let declared = |device: PciAddress| snapshot.accelerator(device).is_some();
+        // A declared one does what its own program tells it, with whatever driver of the host's.
+        let usable = |device: PciAddress| match self.driver_of(device).as_deref() {
+            Some("nvidia") => true,
+            Some("vfio-pci") | None => false,
+            Some(_) => declared(device),
+        };
         if !usable(from) || !usable(to) {
             return Arrived::NotRun;
         }

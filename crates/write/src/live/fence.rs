@@ -60,3 +60,50 @@ fn opened_without_privilege(files: &Files, node: &str) -> Result<Result<(), Errn
         tried.map_err(|errno: Errno| std::io::Error::from(errno).to_string())
     })
 }
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests make the nodes that are fenced")]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    /// A character device that this user owns: the other side of a new terminal. It is locked, so that
+    /// an open that permissions let through ends with EIO.
+    fn terminal() -> (std::fs::File, String) {
+        let master = std::fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
+        let about = format!("/proc/self/fdinfo/{}", master.as_raw_fd());
+        let about = std::fs::read_to_string(about).unwrap();
+        let number = about.lines().find_map(|line| line.strip_prefix("tty-index:")).unwrap();
+        (master, format!("/dev/pts/{}", number.trim()))
+    }
+
+    #[test]
+    fn nobody_passes_a_fence_until_it_is_down() {
+        let files = Files::open(std::path::Path::new("/")).unwrap();
+        let (_master, node) = terminal();
+        let before = mode(&files, &node).unwrap();
+        assert!(before & 0o600 == 0o600, "{before:o}");
+        assert_eq!(opened_without_privilege(&files, &node), Ok(Err(Errno::IO)), "before");
+        set(&files, &node, 0).unwrap();
+        assert_eq!(mode(&files, &node), Ok(0));
+        assert_eq!(opened_without_privilege(&files, &node), Ok(Err(Errno::ACCESS)), "fenced");
+        set(&files, &node, before).unwrap();
+        assert_eq!(mode(&files, &node), Ok(before));
+        assert_eq!(opened_without_privilege(&files, &node), Ok(Err(Errno::IO)), "after");
+    }
+
+    #[test]
+    fn what_is_no_device_node_is_not_fenced() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir(place.path().join("dev")).unwrap();
+        std::fs::write(place.path().join("dev/file"), "").unwrap();
+        std::os::unix::fs::symlink("file", place.path().join("dev/link")).unwrap();
+        let files = Files::open(place.path()).unwrap();
+        for node in ["/dev/file", "/dev/link", "/dev", "/dev/../dev/file", "/dev/", "/etc/file"] {
+            assert!(set(&files, node, 0).is_err(), "{node}");
+        }
+        let mode = std::fs::metadata(place.path().join("dev/file")).unwrap().permissions();
+        assert_ne!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0);
+    }
+}

@@ -27,8 +27,9 @@ const LOCKED: Duration = Duration::from_mins(1);
 /// Priorities of this program and of the one that it ends.
 const FIRST: i32 = -20;
 const LAST: i32 = 19;
-const USAGE: &str = "usage: lab-crash kill PLAN FIRST EVERY LAST
-       lab-crash cut PLAN RECORD";
+const USAGE: &str = "usage: lab-crash kill apply|confirm|rollback PLAN FIRST EVERY LAST
+       lab-crash cut PLAN RECORD
+       lab-crash cut now";
 
 fn main() -> ExitCode {
     match run() {
@@ -45,39 +46,48 @@ fn run() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["kill", plan, first, every, last] => {
+        ["kill", command @ ("apply" | "confirm" | "rollback"), plan, first, every, last] => {
             let (first, every, last) = (first.parse()?, every.parse()?, last.parse()?);
-            kill_at_each(plan, first, every, last)
+            kill_at_each(command, plan, first, every, last)
         }
+        ["cut", "now"] => cut_now(),
         ["cut", plan, record] => cut(plan, record.parse()?),
         _ => Err(USAGE.into()),
     }
 }
 
-/// Applies again and again, each time killed some records later, and recovers; the last one is not killed
-/// in time, and is rolled back.
-fn kill_at_each(plan: &str, first: usize, every: usize, last: usize) -> Result<()> {
+/// Runs a command again and again, each time killed some records later, and recovers; the last one is not
+/// killed in time. Whatever it is then, it is taken back.
+fn kill_at_each(command: &str, plan: &str, first: usize, every: usize, last: usize) -> Result<()> {
     let before = sysfs::inventory()?;
     let mut wanted = first;
     while wanted <= last {
+        if command != "apply" {
+            whole(plan)?;
+        }
         let base = records();
         let mut watch = Watch::begin()?;
-        let mut child = apply(plan)?;
+        let mut child = begin(command, plan)?;
         let killed = watch.until(&mut child, base + wanted)?;
         if killed {
             child.kill()?;
         }
         let status = child.wait()?;
         let seen = records().saturating_sub(base);
-        let verb = if killed { "recover" } else { "rollback" };
-        let (code, said) = recover(verb)?;
+        let (code, said) = end(if killed { "recover" } else { "history" })?;
+        let in_force = lifted();
+        // What is confirmed, or waits for the word, stays until somebody takes it back.
+        let is_back = killed && said.contains("taken back");
+        let undone = if is_back { None } else { end("undo --all")?.0 };
         let found = Crash {
             record: wanted,
             records: seen,
             killed,
-            applied: status.code(),
+            ended: status.code(),
             recovered: code,
             said,
+            in_force,
+            undone,
             differences: differences(&before)?,
         };
         println!("{}", serde_json::to_string(&found)?);
@@ -89,24 +99,38 @@ fn kill_at_each(plan: &str, first: usize, every: usize, last: usize) -> Result<(
     Ok(())
 }
 
+/// An apply that nobody ends.
+fn whole(plan: &str) -> Result<()> {
+    let status = begin("apply", plan)?.wait()?;
+    if status.success() { Ok(()) } else { Err(format!("the apply before it: {status}").into()) }
+}
+
 /// Applies, and says over the port when a record is there; nothing else runs from then on.
 fn cut(plan: &str, record: usize) -> Result<()> {
     let base = records();
     let mut watch = Watch::begin()?;
-    let mut child = apply(plan)?;
+    let mut child = begin("apply", plan)?;
     if !watch.until(&mut child, base + record)? {
         return Err(format!("the change was over before record {record}").into());
     }
+    cut_now()
+}
+
+/// Says over the port that the power is to be cut; it is before this ends.
+fn cut_now() -> Result<()> {
     init::announce("cut the power")?;
     loop {
         std::hint::spin_loop();
     }
 }
 
-fn apply(plan: &str) -> Result<Child> {
-    let words = ["--accelerator", "/lab/accelerators.toml", "apply", plan, "--probe", PROBE];
+/// Starts a command of the product.
+fn begin(command: &str, plan: &str) -> Result<Child> {
+    let words = ["--accelerator", "/lab/accelerators.toml", command];
+    let applies = [plan, "--unproved", "--probe", PROBE];
     let child = Command::new(PRODUCT)
         .args(words)
+        .args(applies.iter().filter(|_| command == "apply"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
@@ -117,17 +141,22 @@ fn apply(plan: &str) -> Result<Child> {
     Ok(child)
 }
 
-/// Exit status and last line of what it said; the timer of a killed apply may be at it already.
-fn recover(verb: &str) -> Result<(Option<i32>, String)> {
+/// Exit status and all that a command says; the timer of a killed apply may be at it already.
+fn end(command: &str) -> Result<(Option<i32>, String)> {
     let end = Instant::now() + LOCKED;
     loop {
-        let output = Command::new(PRODUCT).arg(verb).output()?;
+        let output = Command::new(PRODUCT).args(command.split(' ')).output()?;
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).trim().to_owned();
         if !text.contains("holds the lock") || Instant::now() > end {
             return Ok((output.status.code(), text));
         }
     }
+}
+
+/// Whether the environment lets jobs use what was changed.
+fn lifted() -> bool {
+    fs::read_to_string(ENVIRONMENT).is_ok_and(|text| !text.contains("NCCL_P2P_DISABLE=1"))
 }
 
 /// What is not as it was: drivers, groups, types, overrides, and the environment.

@@ -12,13 +12,25 @@ use super::{HEADS, OTHERS, PLAN, apply, as_before, beginning, boot, declared, en
 /// A device of the other tenant's kind that nobody has open.
 const IDLE: [&str; 2] = ["0000:e1:00.0", "0000:f1:00.0"];
 
+/// An unbinding of a device that the guest holds, written to the kernel directly: it does not come back.
+const BLOCKS: &str = "d=0000:81:00.0; \
+    (echo $d > /sys/bus/pci/drivers/vfio-pci/unbind; echo $? > /tmp/unbound) > /dev/null 2>&1 & \
+    sleep 3; test ! -e /tmp/unbound && echo still blocked after 3 s";
+/// What waited comes back, and the device gets its driver again.
+const UNBLOCKS: &str = "until [ -e /tmp/unbound ]; do sleep 0.1; done; \
+    d=0000:81:00.0; echo vfio-pci > /sys/bus/pci/devices/$d/driver_override; \
+    [ -e /sys/bus/pci/devices/$d/driver ] || echo $d > /sys/bus/pci/drivers_probe; \
+    readlink /sys/bus/pci/devices/$d/driver";
+
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let machine = Machine::named("replica")?;
     let of = |devices: &[&str]| devices.join(",");
     let mut steps = beginning();
     steps.extend([
         declared("plan for a held guest", &["plan", "identity-groups", "--device", &of(&OTHERS[..2])]),
+        shell("the kernel blocks", BLOCKS),
         script::stop("guest"),
+        shell("until the guest is gone", UNBLOCKS),
         declared("plan for an idle guest", &["plan", "identity-groups", "--device", &of(&IDLE)]),
         plan("plan"),
         declared("apply without a proof", &["apply", PLAN, "--unproved"]),
@@ -46,6 +58,8 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let mut rows = Vec::new();
     for (name, status, word) in [
         ("plan for a held guest", 4, "vfio-pci"),
+        ("the kernel blocks", 0, "still blocked"),
+        ("until the guest is gone", 0, "vfio-pci"),
         ("plan for an idle guest", 4, "vfio-pci"),
         ("apply without a proof", 4, "--probe"),
         ("apply a cut plan", 2, "cannot read the plan"),
@@ -66,6 +80,10 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         "The kernel itself takes `identity` for the idle VFIO group of {}: the refusals are the product's own.",
         IDLE[0]
     ));
+    facts.say(
+        "An unbinding of a device that the guest holds does not come back from the kernel until the guest is gone: \
+         a plan for such a device is refused, and so is an apply while anybody holds one of the plan's.",
+    );
     as_before(&mut facts, &report, "after")?;
     Ok(facts)
 }

@@ -2,13 +2,14 @@
 //! taken back.
 
 use anyhow::Result;
-use peerway_lab_protocol::{Inventory, Step};
+use peerway_lab_protocol::Step;
 
 use super::super::facts::Facts;
 use super::super::kernel::Kernel;
 use super::super::machine::Machine;
 use super::super::scenario::{by_requester, inventory_of, inventory_step, probes_of};
 use super::super::script;
+use super::others::{self, Others};
 use super::{
     CHANGED, HEADS, OTHERS, apply, as_before, beginning, boot, differences, ended, plan, product,
     shell,
@@ -65,11 +66,15 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         "In force, {} copies were tried: all of the two requesters arrived, none of the other two.",
         probes.len()
     ));
-    untouched(
-        &mut facts,
-        &before,
-        &[("changed", &changed), ("after", &inventory_of(&report, "after")?)],
-    );
+    let list = Others::of(&report, "others before")?;
+    for name in ["others while it waits", "others in force", "others after"] {
+        let now = Others::of(&report, name)?;
+        facts.expect(name, &list.differences(&now), &Vec::new());
+    }
+    facts.say(format!(
+        "From outside of the product, {} values of the other tenant's functions and of the ports above them were          read before, while the change waited for the word, in force, and after it was taken back: group, type,          driver, override, configuration space (command and ACS bits among them), regions, power state, the          process that holds them with its start, and faults that name them. None was another.",
+        list.len()
+    ));
     as_before(&mut facts, &report, "after")?;
     as_before(&mut facts, &report, "after rollback")?;
     let overrides = |name: &str| report.stdout(name).map(str::to_owned);
@@ -82,18 +87,22 @@ fn steps() -> Vec<Step> {
     let mut steps = beginning();
     steps.extend([
         shell("overrides before", OVERRIDES),
+        others::step("others before"),
         plan("plan"),
         apply("apply"),
+        others::step("others while it waits"),
         shell("environment while it waits", "cat /run/peerway/p2p.env"),
         product("recover while it waits", &["recover"]),
         product("confirm", &["confirm"]),
         shell("environment after the word", "cat /run/peerway/p2p.env"),
         inventory_step("changed"),
+        others::step("others in force"),
         own_matrix("copies"),
         product("verify", &["verify"]),
         product("undo", &["undo", "--all"]),
         shell("environment after undo", "test ! -e /run/peerway"),
         inventory_step("after"),
+        others::step("others after"),
         shell("overrides after", OVERRIDES),
         product("verify after undo", &["verify"]),
         plan("plan again"),
@@ -119,18 +128,4 @@ fn own_matrix(name: &str) -> Step {
         }
     }
     shell(name, &line)
-}
-
-/// The groups of the other tenant, from outside of the product.
-fn untouched(facts: &mut Facts, before: &Inventory, others: &[(&str, &Inventory)]) {
-    for (name, now) in others {
-        for address in OTHERS {
-            let of = |one: &Inventory| {
-                let device = one.devices.iter().find(|device| device.address == address).cloned();
-                let group = one.groups.iter().find(|group| has(group, address)).cloned();
-                (device, group)
-            };
-            facts.expect(&format!("{name}: {address}"), &of(now), &of(before));
-        }
-    }
 }
