@@ -35,6 +35,7 @@ targets! {
     klog_vtd,
     libvirt,
     lxc,
+    model_config,
     nvidia,
     peer_map,
     proxmox,

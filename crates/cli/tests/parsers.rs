@@ -56,6 +56,8 @@ mod klog_vtd;
 mod libvirt;
 #[path = "../../../fuzz/src/targets/lxc.rs"]
 mod lxc;
+#[path = "../../../fuzz/src/targets/model_config.rs"]
+mod model_config;
 #[path = "../../../fuzz/src/targets/nvidia.rs"]
 mod nvidia;
 #[path = "../../../fuzz/src/targets/peer_map.rs"]
@@ -69,7 +71,7 @@ mod words;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 24] = [
+const TARGETS: [Target; 25] = [
     ("accelerator", accelerator::run),
     ("acpi", acpi::run),
     ("cgroup", cgroup::run),
@@ -89,6 +91,7 @@ const TARGETS: [Target; 24] = [
     ("klog_vtd", klog_vtd::run),
     ("libvirt", libvirt::run),
     ("lxc", lxc::run),
+    ("model_config", model_config::run),
     ("nvidia", nvidia::run),
     ("peer_map", peer_map::run),
     ("proxmox", proxmox::run),

@@ -13,7 +13,7 @@ use crate::metrics::Watch;
 use crate::prompt::Writer;
 use crate::record::{LevelLine, Phase, Recorder, RequestLine, hash};
 use crate::reply::{Outcome, Reply};
-use crate::report::{ClientTruth, Level, Load};
+use crate::report::{ClientTruth, Level, Load, Weight};
 use crate::run::{Progress, Settings};
 use crate::stats::{Times, float, seconds};
 use crate::stream::Stream;
@@ -158,6 +158,7 @@ impl Ground {
                 error: story.error.as_deref(),
                 finish: story.finish.as_deref(),
                 completion_tokens: counted.tokens,
+                first_group_tokens: counted.in_first,
                 tokens_source: counted.source,
                 chunks: counted.chunks,
                 usage_completion_tokens: usage.completion,
@@ -392,18 +393,6 @@ impl Ground {
             .get()
             .map(|end| float(end.saturating_sub(self.processor_at_begin.get())));
         let per_second = |count: u64| length.map(|length| float(count) / length);
-        if let Some(recorder) = &self.recorder {
-            recorder.write(&LevelLine {
-                kind: "level",
-                run: &self.settings.run,
-                level: self.index,
-                load: self.load,
-                window_seconds: length,
-                window_tokens: sums.window_tokens,
-                inter_token_buckets: sums.inter.buckets(),
-                first_token_buckets: sums.first.buckets(),
-            });
-        }
         let mut client = ClientTruth {
             send_lag_seconds: sums.send_lag.summary(),
             loop_lag_seconds: lag.summary(),
@@ -417,7 +406,7 @@ impl Ground {
             lagged: None,
         };
         client.lagged = crate::verdict::lagged(&client, sums.inter.quantile(0.5), self.load);
-        Level {
+        let level = Level {
             load: self.load,
             window_seconds: length,
             warm_up_requests: sums.warm_up,
@@ -443,6 +432,30 @@ impl Ground {
             request_seconds: sums.whole.summary(),
             server: watch.truth(),
             client,
-        }
+        };
+        self.record(&level, &sums);
+        level
+    }
+
+    /// The last line of a level.
+    fn record(&self, level: &Level, sums: &Sums) {
+        let Some(recorder) = &self.recorder else { return };
+        let findings = crate::verdict::findings(level, self.settings.ignore_eos);
+        recorder.write(&LevelLine {
+            kind: "level",
+            run: &self.settings.run,
+            level: self.index,
+            load: self.load,
+            window_seconds: level.window_seconds,
+            window_tokens: level.window_tokens,
+            client_lagged: level.client.lagged.as_deref(),
+            findings: findings
+                .into_iter()
+                .filter(|finding| finding.weight >= Weight::Warning)
+                .map(|finding| finding.text)
+                .collect(),
+            inter_token_buckets: sums.inter.buckets(),
+            first_token_buckets: sums.first.buckets(),
+        });
     }
 }

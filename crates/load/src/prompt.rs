@@ -51,6 +51,16 @@ pub enum Prompts {
     Given(Vec<String>),
 }
 
+impl Prompts {
+    /// Where they come from, and words of each or how many there are.
+    pub fn kind(&self) -> (&'static str, u64) {
+        match self {
+            Self::Words(words) => ("words", *words),
+            Self::Given(given) => ("given", u64::try_from(given.len()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
 /// What every request asks.
 #[derive(Clone, Debug)]
 pub struct Asking {
@@ -191,7 +201,9 @@ impl Writer {
                 let count = u64::try_from(prompts.len()).unwrap_or(1).max(1);
                 let at = usize::try_from(number % count).unwrap_or(0);
                 let quoted = json!(prompts.get(at)).to_string();
-                out.extend_from_slice(quoted.trim_matches('"').as_bytes());
+                // Only the quotes around it: a prompt may itself end in one.
+                let bare = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+                out.extend_from_slice(bare.unwrap_or(&quoted).as_bytes());
             }
         }
     }
@@ -244,10 +256,10 @@ mod tests {
 
     #[test]
     fn given_prompts_are_used_in_turn() {
-        let prompts = vec!["say \"hello\"\n".to_owned(), "東京".to_owned()];
+        let prompts = vec!["say \"hello\"".to_owned(), "東京".to_owned()];
         let writer = writer(Endpoint::Chat, Prompts::Given(prompts));
         let said = |number| body(&writer, 0, number)["messages"][0]["content"].clone();
-        assert_eq!(said(0), "say \"hello\"\n");
+        assert_eq!(said(0), "say \"hello\"");
         assert_eq!(said(1), "東京");
         assert_eq!(said(2), said(0));
     }

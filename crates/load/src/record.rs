@@ -46,6 +46,12 @@ pub struct RunLine<'a> {
     pub output_tokens: u64,
     /// Whether answers were asked to be of the full length.
     pub ignore_eos: bool,
+    /// Where prompts come from: `words` or `given`.
+    pub prompts: &'static str,
+    /// Words of each prompt, or how many were given.
+    pub prompt_size: u64,
+    /// Hash of the first bodies, without the model's name: equal work has equal ones.
+    pub bodies_hash: String,
 }
 
 /// Which part of a level a request belongs to.
@@ -95,6 +101,8 @@ pub struct RequestLine<'a> {
     pub finish: Option<&'a str>,
     /// Tokens of the answer.
     pub completion_tokens: u64,
+    /// Of these, in the first group: they did not come one after the other.
+    pub first_group_tokens: u64,
     /// Where that number comes from.
     pub tokens_source: Source,
     /// Chunks with tokens.
@@ -134,6 +142,10 @@ pub struct LevelLine<'a> {
     pub window_seconds: Option<f64>,
     /// Tokens that came within it.
     pub window_tokens: u64,
+    /// Whether the client was late enough to spoil the figures, and how.
+    pub client_lagged: Option<&'a str>,
+    /// What to know before these figures are used, the grave part of it.
+    pub findings: Vec<String>,
     /// Times between tokens: longest of each bucket in nanoseconds, and count. Buckets of several
     /// runs are merged by adding the counts of equal times.
     pub inter_token_buckets: Vec<(u64, u64)>,

@@ -11,8 +11,8 @@ use crate::clock::now;
 use crate::exchange::{Limits, Line};
 use crate::level::{self, Ground};
 use crate::probe::{self, Known};
-use crate::prompt::{Prompts, Writer};
-use crate::record::{Recorder, RunLine};
+use crate::prompt::{Asking, Extras, Prompts, Writer};
+use crate::record::{Recorder, RunLine, hash};
 use crate::reply::{Outcome, Reading};
 use crate::report::{Bench, DEFINITIONS, Finding, Level, Load, Weight};
 use crate::target::{BadUrl, ConnectError, Connector, Endpoint, Target, Trust};
@@ -253,6 +253,7 @@ async fn sweep(
     let known = probe::look(settings, target, &connector).await?;
     let run_began = now();
     if let Some(recorder) = recorder {
+        let (prompts, prompt_size) = settings.prompts.kind();
         recorder.write(&RunLine {
             kind: "run",
             form: 1,
@@ -267,6 +268,9 @@ async fn sweep(
             temperature: settings.temperature,
             output_tokens: settings.output_tokens,
             ignore_eos: known.asking.extras.ignore_eos,
+            prompts,
+            prompt_size,
+            bodies_hash: bodies_hash(&known.asking, settings),
         });
     }
     let mut bench = head(settings, &known);
@@ -298,6 +302,25 @@ async fn sweep(
     bench.findings.extend(verdict::of_run(&bench));
     bench.findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
     Ok(bench)
+}
+
+/// Prompts that the hash looks at: every further one follows from seed and size.
+const HASHED: u64 = 16;
+
+/// Hash of what is asked, whatever the model is called and whatever counts the server sends along:
+/// the first prompts of the first level.
+fn bodies_hash(asking: &Asking, settings: &Settings) -> String {
+    let plain = Asking { model: String::new(), extras: Extras::all(false), ..asking.clone() };
+    let writer = Writer::new(&plain, settings.prompts.clone(), "/", "host", &[]);
+    let mut all = String::new();
+    let mut one = Vec::new();
+    for number in 0..HASHED {
+        writer.write(0, number, &mut one);
+        let text = String::from_utf8_lossy(&one);
+        all.push_str(text.split_once("\r\n\r\n").map_or("", |(_, body)| body));
+        all.push('\n');
+    }
+    hash(&all)
 }
 
 /// Why there is no use in going on to the next level, if there is none.

@@ -32,14 +32,18 @@ pub(crate) fn lagged(client: &ClientTruth, inter_token: Option<u64>, load: Load)
     })
 }
 
+/// Whether so many running are fewer than so many slots would give: one less, or two per cent less
+/// of many.
+fn capped_at(slots: f64, running: f64) -> bool {
+    running > 0.0 && running <= slots - 1.0 && running < slots * 0.98
+}
+
 /// Whether a level was capped by the server: fewer ran there than were sent.
 pub(crate) fn capped(level: &Level) -> Option<f64> {
     let Load::Concurrency(slots) = level.load else { return None };
     let server = level.server.as_ref().filter(|server| server.looks >= 2)?;
     let slots = f64::from(slots);
-    server
-        .running_max
-        .filter(|running| *running < (slots * 0.98).min(slots - 1.0) && *running > 0.0)
+    server.running_max.filter(|running| capped_at(slots, *running))
 }
 
 /// Findings about a level.

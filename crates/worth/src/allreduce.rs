@@ -198,6 +198,17 @@ impl Times {
         backend.curves.get(level).map_or(0.0, |curve| curve.gather_seconds(bytes))
     }
 
+    /// Whether a way of summing, or a part of it, was not measured on this host.
+    pub fn arm_assumed(&self, arm: Arm) -> bool {
+        match arm {
+            Arm::Host => self.host.assumed,
+            Arm::Peer => self.peer.assumed,
+            Arm::PeerKernel => {
+                self.peer.assumed || self.kernel.as_ref().is_some_and(|kernel| kernel.assumed)
+            }
+        }
+    }
+
     /// Whether anything in it was not measured on this host.
     pub fn assumed(&self) -> bool {
         self.host.assumed || self.peer.assumed

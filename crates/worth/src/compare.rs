@@ -9,6 +9,7 @@ pub mod design;
 pub mod factorial;
 mod gate;
 pub mod records;
+mod same;
 pub mod stats;
 
 use std::collections::BTreeMap;
@@ -53,8 +54,11 @@ impl Metric {
         }
     }
 
-    /// Its value in a run at a load.
+    /// Its value in a run at a load; absent where the client was too slow to tell.
     pub fn of(self, level: &Level) -> Option<f64> {
+        if level.lagged.is_some() {
+            return None;
+        }
         match self {
             Self::TokensPerSecond => level.tokens_per_second(),
             Self::SecondsPerToken => level.seconds_per_token(),
@@ -87,7 +91,7 @@ pub struct Row {
     pub load: String,
     /// What was measured.
     pub metric: Metric,
-    /// Runs on each side.
+    /// Runs on each side, or blocks where runs are of blocks.
     pub runs: [usize; 2],
     /// Geometric mean of each side.
     pub means: [f64; 2],
@@ -129,6 +133,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Comparison {
         if !run.ended {
             notes.push(format!("run {:?} was broken off: its file has no last line", run.name));
         }
+        notes.extend(same::reservations(run));
     }
     let rows = if incomparable.is_empty() { rows(a, b, &gate) } else { Vec::new() };
     if rows.iter().any(|row| row.verdict == Verdict::TooFewRuns) {
@@ -151,27 +156,13 @@ pub fn compare(a: &[Run], b: &[Run]) -> Comparison {
 /// Work that differs: then a difference in time says nothing.
 fn incomparable(a: &[Run], b: &[Run]) -> Vec<String> {
     let mut why = Vec::new();
-    let sides = [("A", a), ("B", b)];
-    for (side, runs) in sides {
+    for (side, runs) in [("A", a), ("B", b)] {
         if runs.is_empty() {
             why.push(format!("{side} has no run"));
         }
     }
-    let Some(first) = a.first().or(b.first()) else { return why };
-    for run in a.iter().chain(b) {
-        let fields = [
-            ("model", first.model != run.model),
-            ("seed", first.seed != run.seed),
-            ("answer length", first.output_tokens != run.output_tokens),
-            ("ignore_eos", first.ignore_eos != run.ignore_eos),
-            ("temperature", first.temperature.to_bits() != run.temperature.to_bits()),
-        ];
-        for (field, differs) in fields {
-            if differs {
-                why.push(format!("{field} of run {:?} is not that of {:?}", run.name, first.name));
-            }
-        }
-    }
+    let all: Vec<&Run> = a.iter().chain(b).collect();
+    why.extend(same::differences(&all));
     let loads = |runs: &[Run]| -> Vec<String> {
         runs.iter().flat_map(|run| run.levels.keys().cloned()).collect()
     };
@@ -180,6 +171,25 @@ fn incomparable(a: &[Run], b: &[Run]) -> Vec<String> {
         why.push("no load was driven on both sides".to_owned());
     }
     why
+}
+
+/// Logarithms of one value a run; of runs in one block their mean, since they are not independent.
+fn samples<'r>(runs: impl IntoIterator<Item = &'r Run>, load: &str, metric: Metric) -> Samples {
+    let mut by_block: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for run in runs {
+        let Some(value) = run.levels.get(load).and_then(|level| metric.of(level)) else { continue };
+        match run.block {
+            None => alone.push(value.ln()),
+            Some(block) => {
+                let entry = by_block.entry(block).or_default();
+                entry.0 += value.ln();
+                entry.1 += 1.0;
+            }
+        }
+    }
+    alone.extend(by_block.into_values().map(|(sum, count)| sum / count));
+    Samples::new(alone)
 }
 
 fn rows(a: &[Run], b: &[Run], gate: &Gate) -> Vec<Row> {
@@ -192,11 +202,7 @@ fn rows(a: &[Run], b: &[Run], gate: &Gate) -> Vec<Row> {
     ordered.sort_by(|x, y| x.1.total_cmp(&y.1));
     for (load, _) in ordered {
         for metric in Metric::ALL {
-            let logs = |runs: &[Run]| {
-                let values = runs.iter().filter_map(|run| metric.of(run.levels.get(load)?));
-                Samples::new(values.map(f64::ln).collect())
-            };
-            let (of_a, of_b) = (logs(a), logs(b));
+            let (of_a, of_b) = (samples(a, load, metric), samples(b, load, metric));
             if of_a.count() > 0 && of_b.count() > 0 {
                 found.push((load.to_owned(), metric, of_a, of_b));
             }

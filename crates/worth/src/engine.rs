@@ -126,7 +126,7 @@ impl Engine {
             EngineName::Sglang => &[2, 4, 6, 8],
             EngineName::Vllm => &[2, 4, 6, 8, 16],
         };
-        if (link == Link::Nvlink || ranks == 2) && sizes.contains(&ranks) {
+        if (link.is_nvlink() || ranks == 2) && sizes.contains(&ranks) {
             return Kernels::ByDefault;
         }
         if ![2, 4, 8].contains(&ranks) {

@@ -1,6 +1,7 @@
 //! What a workload would do with and without peer access, term by term.
 
 mod calibrate;
+mod notes;
 mod rows;
 
 use schemars::JsonSchema;
@@ -12,7 +13,7 @@ pub use rows::{DecodeRow, PrefillRow, SpeculationRow, TermIntervals, Value};
 
 use crate::allreduce::{Arm, Times};
 use crate::assumption::{Assumption, Assumptions};
-use crate::config::{ModelConfig, Part};
+use crate::config::ModelConfig;
 use crate::engine::{Engine, Kernels};
 use crate::hardware::Gpu;
 use crate::interval::Interval;
@@ -43,11 +44,14 @@ pub struct Request {
     pub prompt: u32,
     /// Tokens of an answer.
     pub output: u32,
-    /// Measured all-reduce times; assumed where absent.
+    /// Measured all-reduce times of as many GPUs as a tensor-parallel set has; assumed where absent.
     pub times: Option<Times>,
+    /// Measured all-reduce times of other numbers of GPUs, for other layouts.
+    pub other_times: Vec<Times>,
     /// Draft steps that speculation is estimated with beside 1 to 3.
     pub draft_steps: u32,
-    /// Accepted tokens a verification, where measured.
+    /// Accepted tokens a verification with these draft steps, where measured; other depths are
+    /// assumed.
     pub accepted: Option<f64>,
     /// How keys and values are kept.
     pub kv: Precision,
@@ -76,6 +80,12 @@ pub enum EstimateError {
         /// What is accepted.
         range: &'static str,
     },
+    /// An accept length without the depth that it was measured with.
+    #[error(
+        "an accept length says nothing without its depth: give the draft steps that it was measured \
+         with (--draft-steps)"
+    )]
+    DepthUnknown,
     /// Figures so far from any model that the arithmetic gives nothing.
     #[error("the configuration gives no finite time for {what}")]
     NotFinite {
@@ -97,7 +107,8 @@ pub struct Sizes {
     pub formats: String,
     /// Bytes of weights on each GPU.
     pub weight_bytes_per_gpu: f64,
-    /// Bytes of keys and values that a token keeps on each GPU.
+    /// Bytes of keys and values that a token keeps on each GPU: the mean over a sequence of the
+    /// length asked for, since windowed layers keep their window alone.
     pub kv_bytes_per_token_per_gpu: f64,
     /// Bytes of recurrent state that a sequence keeps on each GPU.
     pub state_bytes_per_sequence_per_gpu: f64,
@@ -170,13 +181,31 @@ impl<'r> Context<'r> {
         let mut context = Self {
             request,
             times,
-            pair: Times::seeds(link, 2),
+            pair: Self::measured(request, 2).unwrap_or_else(|| Times::seeds(link, 2)),
             scenarios: request.assumptions.scenarios(),
             middle: Some(request.assumptions.middle()),
             calibration: None,
         };
         calibrate::apply(&mut context);
         context
+    }
+
+    fn measured(request: &Request, ranks: u32) -> Option<Times> {
+        let mut all = request.times.iter().chain(&request.other_times);
+        all.find(|times| times.ranks == ranks).cloned()
+    }
+
+    /// All-reduce times of another number of GPUs: measured where they were, else assumed.
+    pub(crate) fn times_of(&self, ranks: u32) -> Times {
+        Self::measured(self.request, ranks)
+            .unwrap_or_else(|| Times::seeds(self.request.gpu.link, ranks))
+    }
+
+    /// Sequences of one pass: a share of a replica's for each stage.
+    pub(crate) fn at_once(&self) -> f64 {
+        let layout = self.request.layout;
+        let share = f64::from(self.request.concurrency) / f64::from(layout.replicas);
+        (share / f64::from(layout.pp)).max(1.0)
     }
 
     /// The set-up as requested.
@@ -222,9 +251,14 @@ impl<'r> Context<'r> {
     /// Accepted tokens by draft steps.
     pub(crate) fn accepted(&self, steps: u32) -> Interval {
         match self.request.accepted {
-            Some(measured) if steps > 0 => Interval::exact(measured.min(f64::from(steps) + 1.0)),
+            Some(measured) if self.accepted_measured(steps) => Interval::exact(measured),
             _ => speculation::accepted(steps),
         }
+    }
+
+    /// Whether the accepted tokens of this depth were measured: of the one that was asked for.
+    pub(crate) const fn accepted_measured(&self, steps: u32) -> bool {
+        self.request.accepted.is_some() && steps > 0 && steps == self.request.draft_steps
     }
 
     /// The way of summing that peer access would bring with this engine, by default.
@@ -233,6 +267,13 @@ impl<'r> Context<'r> {
             Kernels::ByDefault if self.times.kernel.is_some() => Arm::PeerKernel,
             _ => Arm::Peer,
         }
+    }
+
+    /// Whether the sums of a row were assumed; one GPU has none.
+    pub(crate) fn sums_assumed(&self, arm: Arm) -> bool {
+        let layout = self.request.layout;
+        (layout.tp > 1 && self.times.arm_assumed(arm))
+            || (layout.pp > 1 && self.pair.arm_assumed(arm))
     }
 
     /// Ways of summing that are shown.
@@ -281,7 +322,7 @@ pub fn estimate(request: &Request) -> Result<Estimate, EstimateError> {
         speculation,
         state_cap: state::cap(request),
         options,
-        notes: notes(&context),
+        notes: notes::of(&context),
     })
 }
 
@@ -300,6 +341,19 @@ fn check(request: &Request) -> Result<(), EstimateError> {
             return Err(EstimateError::Range { what, value, range });
         }
     }
+    if let Some(accepted) = request.accepted {
+        let most = f64::from(request.draft_steps) + 1.0;
+        if request.draft_steps == 0 {
+            return Err(EstimateError::DepthUnknown);
+        }
+        if accepted > most {
+            return Err(EstimateError::Range {
+                what: "accept length",
+                value: accepted,
+                range: "1 to the draft steps and one more",
+            });
+        }
+    }
     for one in &request.measured {
         if !(1.0e-3..=1.0e9).contains(&one.rate) || !(1..=65_536).contains(&one.concurrency) {
             return Err(EstimateError::Range {
@@ -314,18 +368,11 @@ fn check(request: &Request) -> Result<(), EstimateError> {
 
 fn sizes(context: &Context<'_>) -> Sizes {
     let request = context.request;
-    let model = &request.model;
-    let (tp, pp) = (f64::from(request.layout.tp), f64::from(request.layout.pp));
-    let attention = model.bytes(Part::Attention) + model.bytes(Part::LinearAttention);
-    let whole = model.weight_bytes(request.draft_steps > 0);
-    let weights = if request.layout.attention_dp {
-        (attention + (whole - attention) / tp) / pp
-    } else {
-        whole / tp / pp
-    };
-    let kv = model.kv_bytes_per_token(request.layout.tp, request.kv) / pp;
+    let (model, layout) = (&request.model, &request.layout);
+    let weights = layout.weight_bytes(model, request.draft_steps > 0);
+    let length = f64::from(request.prompt) + f64::from(request.output);
+    let kv = layout.kv_bytes(model, length, request.kv) / length;
     let room = request.gpu.memory_bytes * request.memory_fraction - weights;
-    let per_layer = if model.parallel_residual { 1 } else { 2 };
     Sizes {
         model_type: model.model_type.clone(),
         parameters: model.total_parameters(),
@@ -333,69 +380,12 @@ fn sizes(context: &Context<'_>) -> Sizes {
         formats: model.weights.words(),
         weight_bytes_per_gpu: weights,
         kv_bytes_per_token_per_gpu: kv,
-        state_bytes_per_sequence_per_gpu: model.state_bytes(None) / tp / pp,
-        all_reduces_per_step: if request.layout.tp > 1 {
-            model.layers.saturating_mul(per_layer).saturating_add(1)
-        } else {
-            0
-        },
-        all_reduce_bytes: f64::from(request.concurrency) / f64::from(request.layout.replicas)
-            * f64::from(model.hidden)
-            * 2.0,
+        state_bytes_per_sequence_per_gpu: layout.state_bytes(model, None),
+        all_reduces_per_step: layout.all_reduces(model),
+        all_reduce_bytes: context.at_once() * f64::from(model.hidden) * 2.0,
         fits: room > 0.0,
         kv_tokens: if kv > 0.0 { (room / kv).max(0.0).floor() } else { 0.0 },
     }
-}
-
-fn notes(context: &Context<'_>) -> Vec<String> {
-    let request = context.request;
-    let mut notes = request.model.assumed.clone();
-    for note in &mut notes {
-        note.insert_str(0, "assumed of the configuration: ");
-    }
-    notes.extend(context.times.notes.iter().cloned());
-    let sizes = sizes(context);
-    if !sizes.fits {
-        notes.push(format!(
-            "the weights take {:.1} GB of each GPU's {:.1} GB: they do not fit, and the times below \
-             are those of a GPU that had the room",
-            sizes.weight_bytes_per_gpu / 1e9,
-            request.gpu.memory_bytes / 1e9
-        ));
-    } else if request.model.kv_bytes_per_token(1, request.kv) > 0.0 {
-        let wanted = f64::from(request.concurrency) / f64::from(request.layout.replicas)
-            * (f64::from(request.prompt) + f64::from(request.output));
-        if sizes.kv_tokens < wanted && !request.layout.attention_dp {
-            notes.push(format!(
-                "there is room for keys and values of {:.0} tokens, and {wanted:.0} are wanted: \
-                 fewer sequences will run than asked for",
-                sizes.kv_tokens
-            ));
-        }
-    }
-    if let Some(cap) = state::cap(request)
-        && let Some(row) = cap.rows.first().filter(|row| row.running < row.asked)
-    {
-        notes.push(format!(
-            "beside their states {} of {} requests run with the engine's defaults; the rates take \
-             all of them as running",
-            row.running, row.asked
-        ));
-    }
-    if request.layout.tp > 1 && context.times.assumed() {
-        notes.push(
-            "all-reduce times are assumed; they are the widest part of every interval here. \
-             peerway test --format json measures them in seconds, --all-reduce takes the file"
-                .to_owned(),
-        );
-        notes.push(
-            "long messages through host memory were seen at 27 and 30 GB/s on two hosts, the fast end \
-             of what is assumed: in prefill and with many requests P2P is likelier worth what the \
-             low end says"
-                .to_owned(),
-        );
-    }
-    notes
 }
 
 /// Tokens a second of decode: sequences and what a verification gives, over its time.

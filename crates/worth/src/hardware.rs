@@ -11,18 +11,24 @@ pub enum Link {
     Pcie4,
     /// PCIe 5.0 x16, 63 GB/s a direction.
     Pcie5,
-    /// NVLink: peer access does not cross the root complex.
+    /// NVLink: peer access does not cross the root complex. PCIe 5.0 x16 to the host.
     Nvlink,
+    /// NVLink, with PCIe 4.0 x16 to the host.
+    NvlinkPcie4,
 }
 
 impl Link {
     /// Raw rate of the link to the host, a direction, bytes a second.
     pub const fn host_rate(self) -> f64 {
         match self {
-            Self::Pcie4 => 31.5e9,
-            // Types with NVLink sit on PCIe 5.0 or 4.0; their rate to the host is that of the table.
+            Self::Pcie4 | Self::NvlinkPcie4 => 31.5e9,
             Self::Pcie5 | Self::Nvlink => 63.0e9,
         }
+    }
+
+    /// Whether peer access goes over NVLink.
+    pub const fn is_nvlink(self) -> bool {
+        matches!(self, Self::Nvlink | Self::NvlinkPcie4)
     }
 }
 
@@ -128,7 +134,15 @@ pub const GPUS: &[Gpu] = &[
     gpu("l4", "L4", (24.1, 0.300), (121.0, Some(242.0)), Link::Pcie4, 89, &[0x27b8]),
     gpu("l40s", "L40S", (48.3, 0.864), (362.0, Some(733.0)), Link::Pcie4, 89, &[0x26b9]),
     gpu("a100-pcie", "A100 80GB PCIe", (85.9, 1.935), (312.0, None), Link::Pcie4, 80, &[0x20b5]),
-    gpu("a100-sxm", "A100 80GB SXM", (85.9, 2.039), (312.0, None), Link::Nvlink, 80, &[0x20b2]),
+    gpu(
+        "a100-sxm",
+        "A100 80GB SXM",
+        (85.9, 2.039),
+        (312.0, None),
+        Link::NvlinkPcie4,
+        80,
+        &[0x20b2],
+    ),
     gpu("h100-pcie", "H100 PCIe", (85.5, 2.0), (756.0, Some(1513.0)), Link::Pcie5, 90, &[0x2331]),
     gpu("h100-sxm", "H100 SXM", (85.5, 3.35), (989.0, Some(1979.0)), Link::Nvlink, 90, &[0x2330]),
     gpu("h200", "H200 SXM", (150.1, 4.8), (989.0, Some(1979.0)), Link::Nvlink, 90, &[0x2335]),

@@ -10,6 +10,7 @@ pub mod proof;
 pub mod rules;
 pub mod spelling;
 
+mod common;
 mod sglang;
 mod vllm;
 
@@ -85,11 +86,52 @@ pub enum LaunchError {
     /// The layout does not fit the model.
     #[error("the layout does not fit the model: {0}")]
     Layout(#[from] LayoutError),
+    /// A number out of range.
+    #[error("cannot render a launch: {what} is {value}; expected {range}")]
+    Range {
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What is accepted.
+        range: &'static str,
+    },
     /// Speculation without a layer for it.
     #[error(
         "the model's configuration names no layer that drafts (MTP, NEXTN), so it cannot speculate with itself"
     )]
     NoDraft,
+}
+
+impl Wanted {
+    /// Requests that one replica is to run: the line is for one.
+    pub fn of_a_replica(&self) -> u32 {
+        self.concurrency.div_ceil(self.layout.replicas.max(1))
+    }
+
+    fn check(&self) -> Result<(), LaunchError> {
+        let ranges = [
+            ("the concurrency", f64::from(self.concurrency), 1.0, 65_536.0, "1 to 65536"),
+            ("the number of draft steps", f64::from(self.draft_steps), 0.0, 16.0, "0 to 16"),
+            ("the share of memory", self.memory_fraction, 0.05, 1.0, "0.05 to 1"),
+        ];
+        for (what, value, least, most, range) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(LaunchError::Range { what, value: value.to_string(), range });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let plain = |one: char| one.is_ascii_alphanumeric() || "/._-+:@%,=".contains(one);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// With peer access off, or restored.
@@ -170,11 +212,10 @@ impl Launch {
     }
 
     fn variable(&mut self, text: &str, why: &str) {
-        let name = text.split('=').next().unwrap_or(text);
         self.environment.push(Piece {
             text: text.to_owned(),
             why: why.to_owned(),
-            back: format!("unset {name}"),
+            back: "leave it out of the line".to_owned(),
         });
     }
 
@@ -203,6 +244,7 @@ impl Launch {
 /// # Errors
 /// A version that is missing or not known, or a model that cannot do what was asked.
 pub fn render(wanted: &Wanted) -> Result<Launch, LaunchError> {
+    wanted.check()?;
     wanted.layout.check(&wanted.model)?;
     if wanted.draft_steps > 0 && wanted.model.draft_layers == 0 {
         return Err(LaunchError::NoDraft);
@@ -226,7 +268,7 @@ pub fn render(wanted: &Wanted) -> Result<Launch, LaunchError> {
              --help decides"
         ));
     }
-    common(wanted, &mut launch);
+    common::notes(wanted, &mut launch);
     let rendered = Line::parse(&launch.shell());
     let mut refusals = rules::check(wanted, version, &rendered);
     refusals.extend(rules::check(wanted, version, &wanted.own));
@@ -237,32 +279,4 @@ pub fn render(wanted: &Wanted) -> Result<Launch, LaunchError> {
 
 fn mode(wanted: &Wanted) -> Mode {
     if wanted.proof.is_some() { Mode::Restored } else { Mode::Safe }
-}
-
-/// What both engines have in common.
-fn common(wanted: &Wanted, launch: &mut Launch) {
-    launch.before.push(
-        "delete gpu_p2p_access_cache_for_*.json in the engine's cache directory after every change \
-         of firmware, kernel command line, driver or GPUs: the engine believes it for ever"
-            .to_owned(),
-    );
-    launch.after.push(
-        "compare greedy answers with those of the safe mode before believing a speed: worth bench \
-         in both, then worth compare"
-            .to_owned(),
-    );
-    if launch.mode == Mode::Restored {
-        launch.after.push(
-            "signs of damage: one repeated character, acceptance of nothing, GPUs at 100 % with \
-             idle power; then go back to the safe mode at once"
-                .to_owned(),
-        );
-    }
-    if wanted.layout.replicas > 1 {
-        launch.notes.push(format!(
-            "{} replicas: this line once for each, with its own GPUs (CUDA_VISIBLE_DEVICES) and \
-             port, and a router in front",
-            wanted.layout.replicas
-        ));
-    }
 }

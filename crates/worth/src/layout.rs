@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::config::{Attention, ModelConfig};
+use crate::config::{Attention, ModelConfig, Part};
+use crate::precision::Precision;
 
 /// A parallel layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +73,49 @@ impl Layout {
     /// GPUs that it takes.
     pub const fn gpus(&self) -> u32 {
         self.tp.saturating_mul(self.pp).saturating_mul(self.replicas)
+    }
+
+    /// GPUs of one replica: those that exchange messages.
+    pub const fn together(&self) -> u32 {
+        self.tp.saturating_mul(self.pp)
+    }
+
+    /// Pieces that attention is cut into: data-parallel attention is whole on every GPU.
+    pub const fn attention_cut(&self) -> u32 {
+        if self.attention_dp { 1 } else { self.tp }
+    }
+
+    /// Of so many sequences of a replica, those whose keys and states one GPU keeps.
+    pub fn own_sequences(&self, sequences: f64) -> f64 {
+        if self.attention_dp { (sequences / f64::from(self.tp)).max(1.0) } else { sequences }
+    }
+
+    /// Bytes of weights on each GPU; those of layers that draft only if they are loaded.
+    pub fn weight_bytes(&self, model: &ModelConfig, with_draft: bool) -> f64 {
+        let (tp, pp) = (f64::from(self.tp), f64::from(self.pp));
+        let attention = model.bytes(Part::Attention) + model.bytes(Part::LinearAttention);
+        let rest = model.weight_bytes(with_draft) - attention;
+        (attention / f64::from(self.attention_cut()) + rest / tp) / pp
+    }
+
+    /// Bytes of recurrent state on each GPU, of a sequence that it keeps.
+    pub fn state_bytes(&self, model: &ModelConfig, format: Option<Precision>) -> f64 {
+        model.state_bytes(format) / f64::from(self.attention_cut()) / f64::from(self.pp)
+    }
+
+    /// Bytes of keys and values on each GPU, of a sequence that it keeps, behind so many tokens.
+    pub fn kv_bytes(&self, model: &ModelConfig, context: f64, format: Precision) -> f64 {
+        model.kv_bytes(context, self.attention_cut(), format) / f64::from(self.pp)
+    }
+
+    /// All-reduces of a pass over all layers. With data-parallel attention there is none: tokens are
+    /// gathered before the experts and scattered after.
+    pub fn all_reduces(&self, model: &ModelConfig) -> u32 {
+        if self.tp < 2 || self.attention_dp {
+            return 0;
+        }
+        let of_a_layer = if model.parallel_residual { 1 } else { 2 };
+        model.layers.saturating_mul(of_a_layer).saturating_add(1)
     }
 
     /// Holds it against a model.

@@ -71,7 +71,7 @@ impl ModelConfig {
 
     /// Bytes of a part.
     pub fn bytes(&self, part: Part) -> f64 {
-        self.parameters(part) * self.weights.of(part).bytes()
+        self.parameters(part) * self.weights.bytes(part)
     }
 
     /// Bytes of all weights; those of layers that draft only if they are loaded.
@@ -82,9 +82,8 @@ impl ModelConfig {
 
     /// Bytes that one layer's experts take, for so many of them.
     pub fn expert_bytes(&self, touched: f64) -> f64 {
-        self.experts.map_or(0.0, |one| {
-            touched * self.block(one.width) * self.weights.of(Part::Experts).bytes()
-        })
+        self.experts
+            .map_or(0.0, |one| touched * self.block(one.width) * self.weights.bytes(Part::Experts))
     }
 
     /// Distinct experts of a layer that so many tokens touch.
@@ -95,10 +94,19 @@ impl ModelConfig {
         (chosen + (uniform - chosen).max(0.0) * routing.spread).min(count)
     }
 
-    /// Bytes of keys and values that a token keeps on each of `tp` GPUs, over all layers. Where
-    /// there are fewer heads than GPUs they are kept several times; a latent vector is kept by all.
-    pub fn kv_bytes_per_token(&self, tp: u32, format: Precision) -> f64 {
-        f64::from(self.full_layers) * self.kv_values(tp) * format.bytes()
+    /// Bytes of keys and values that a sequence with so many tokens behind it keeps on each of `tp`
+    /// GPUs, over all layers: windowed layers keep their window. Where there are fewer heads than
+    /// GPUs they are kept several times; a latent vector is kept by all.
+    pub fn kv_bytes(&self, context: f64, tp: u32, format: Precision) -> f64 {
+        self.seen_over_layers(context) * self.kv_values(tp) * format.bytes()
+    }
+
+    /// Tokens that attention sees with so many behind, summed over the layers with keys.
+    fn seen_over_layers(&self, context: f64) -> f64 {
+        let windowed = self.window.map_or(0, |window| window.layers);
+        let within = self.window.map_or(0.0, |window| context.min(f64::from(window.tokens)));
+        f64::from(self.full_layers.saturating_sub(windowed)) * context
+            + f64::from(windowed) * within
     }
 
     /// Numbers that a token keeps in one full-attention layer on each of `tp` GPUs.
@@ -125,9 +133,14 @@ impl ModelConfig {
         })
     }
 
-    /// Operations of attention for one token against so many of context, over all layers.
-    pub fn attention_operations(&self, context: f64) -> f64 {
+    /// Operations of attention for one token against so many of context, over all layers. In decode
+    /// a latent model attends within the compressed vector; in prefill it expands keys and values
+    /// first, and attends over heads.
+    pub fn attention_operations(&self, context: f64, prefill: bool) -> f64 {
         let a_token = match self.attention {
+            Attention::Latent { heads, nope, rope, value, .. } if prefill => {
+                2.0 * f64::from(heads) * (f64::from(nope) + f64::from(rope) + f64::from(value))
+            }
             Attention::Grouped { heads, head_dim, .. } => {
                 4.0 * f64::from(heads) * f64::from(head_dim)
             }
@@ -135,7 +148,7 @@ impl ModelConfig {
                 2.0 * f64::from(heads) * (2.0 * f64::from(kv_rank) + f64::from(rope))
             }
         };
-        a_token * context * f64::from(self.full_layers)
+        a_token * self.seen_over_layers(context)
     }
 
     /// Parameters of a layer that drafts: attention, a feed-forward block of the model's kind, and
@@ -158,7 +171,7 @@ impl ModelConfig {
         let untouched = self.experts.map_or(0.0, |one| {
             (f64::from(one.count) - self.touched(tokens, routing)) * self.block(one.width)
         });
-        (self.draft_layer() - untouched).max(0.0) * self.weights.of(Part::Draft).bytes()
+        (self.draft_layer() - untouched).max(0.0) * self.weights.bytes(Part::Draft)
     }
 
     fn attention_layer(&self) -> f64 {

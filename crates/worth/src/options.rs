@@ -72,6 +72,8 @@ pub struct OptionRow {
     pub note: String,
     /// Where the figures come from.
     pub source: &'static str,
+    /// Whether all-reduce times that the gain rests on were assumed and not measured.
+    pub sums_assumed: bool,
 }
 
 /// How far apart two gains have to be, per cent, before they are called different.

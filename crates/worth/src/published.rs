@@ -110,6 +110,7 @@ pub(crate) fn request(named: Named) -> Result<Request, PublishedError> {
         prompt: 1024,
         output: 1024,
         times: None,
+        other_times: Vec::new(),
         draft_steps: named.draft_steps,
         accepted: None,
         kv: Precision::Bfloat16,

@@ -8,9 +8,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::config::Part;
+use crate::config::ModelConfig;
 use crate::engine::{Engine, EngineName, Version};
 use crate::estimate::Request;
+use crate::hardware::Gpu;
+use crate::layout::Layout;
 use crate::precision::Precision;
 
 /// How the engine keeps states for reuse.
@@ -28,6 +30,16 @@ pub enum Keeping {
 }
 
 impl Keeping {
+    /// How SGLang keeps states unless told otherwise: `no_buffer` up to 0.5.12, `extra_buffer` from
+    /// 0.5.23 on, and with speculation always, since it goes with nothing else. What the versions
+    /// between choose was not read; they are counted as later ones, with which fewer requests run.
+    pub fn default_of(version: Option<Version>, speculates: bool) -> Self {
+        match version {
+            Some(version) if version < JOINTLY && !speculates => Self::NoBuffer,
+            _ => Self::ExtraBuffer,
+        }
+    }
+
     /// State slots of a running request.
     pub const fn slots(self) -> u32 {
         match self {
@@ -115,74 +127,85 @@ pub struct StateRow {
 /// From 0.5.15 on slots and drafts are solved together.
 const JOINTLY: Version = Version(0, 5, 15);
 
+/// What the cap depends on beside the options.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StateHost<'a> {
+    pub(crate) model: &'a ModelConfig,
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) layout: Layout,
+    pub(crate) memory_fraction: f64,
+    pub(crate) version: Option<Version>,
+}
+
+impl StateHost<'_> {
+    /// Bytes that the weights leave on each GPU.
+    fn free(&self, with_draft: bool) -> f64 {
+        let weights = self.layout.weight_bytes(self.model, with_draft);
+        (self.gpu.memory_bytes * self.memory_fraction - weights).max(0.0)
+    }
+
+    /// Requests of a replica that run. With data-parallel attention each GPU keeps whole states of
+    /// its own share of the requests.
+    pub(crate) fn running(&self, format: Precision, ratio: f64, asked: u32, drafts: u32) -> u32 {
+        let shares = self.layout.tp / self.layout.attention_cut().max(1);
+        let of_a_share = running(&StateSetup {
+            free: self.free(drafts > 0),
+            state: self.layout.state_bytes(self.model, Some(format)),
+            ratio,
+            most: asked.div_ceil(shares.max(1)),
+            draft_tokens: drafts,
+            keeping: Keeping::default_of(self.version, drafts > 0),
+            jointly: self.version.is_none_or(|version| version >= JOINTLY),
+        });
+        of_a_share.saturating_mul(shares.max(1)).min(asked)
+    }
+}
+
 /// What states leave of the concurrency; absent for models without states and other engines.
 pub fn cap(request: &Request) -> Option<StateCap> {
     let model = &request.model;
-    model.linear?;
+    let configured = model.linear?.state;
     let Engine { name, version } = request.engine;
-    let tp = f64::from(request.layout.tp);
-    let pp = f64::from(request.layout.pp);
-    let budget = request.gpu.memory_bytes * request.memory_fraction;
-    let weights = model.weight_bytes(false) / tp / pp;
-    let state_of = |format| model.state_bytes(Some(format)) / tp / pp;
-    let configured = model.linear.map_or(Precision::Float32, |linear| linear.state);
+    let host = StateHost {
+        model,
+        gpu: &request.gpu,
+        layout: request.layout,
+        memory_fraction: request.memory_fraction,
+        version,
+    };
+    let mut cap = StateCap {
+        state_bytes: request.layout.state_bytes(model, Some(configured)),
+        free_bytes: host.free(false),
+        rows: Vec::new(),
+        notes: Vec::new(),
+    };
     if name == EngineName::Vllm {
-        return Some(StateCap {
-            state_bytes: state_of(configured),
-            free_bytes: (budget - weights).max(0.0),
-            rows: Vec::new(),
-            notes: vec![
-                "how vLLM divides memory between states and keys is not modelled: read the number \
-                 of blocks and vllm:num_requests_running from its metrics"
-                    .to_owned(),
-            ],
-        });
+        cap.notes.push(
+            "how vLLM divides memory between states and keys is not modelled: read the number of \
+             blocks and vllm:num_requests_running from its metrics"
+                .to_owned(),
+        );
+        return Some(cap);
     }
-    let jointly = version.is_none_or(|version| version >= JOINTLY);
-    let asked = (f64::from(request.concurrency) / f64::from(request.layout.replicas)).ceil();
-    let mut rows = Vec::new();
+    let asked = request.concurrency.div_ceil(request.layout.replicas.max(1));
+    let mut drafts = vec![0];
+    if model.draft_layers > 0 {
+        drafts.push(if request.draft_steps > 0 { request.draft_steps + 1 } else { 4 });
+    }
     for (format, ratio) in formats(configured) {
-        for draft_tokens in [0, 4] {
-            if draft_tokens > 0 && model.draft_layers == 0 {
-                continue;
-            }
-            let draft = if draft_tokens > 0 { model.bytes(Part::Draft) / tp / pp } else { 0.0 };
-            let setup = StateSetup {
-                free: (budget - weights - draft).max(0.0),
-                state: state_of(format),
-                ratio,
-                most: asked_count(asked),
-                draft_tokens,
-                keeping: Keeping::ExtraBuffer,
-                jointly,
-            };
-            rows.push(StateRow {
+        for draft_tokens in drafts.iter().copied() {
+            cap.rows.push(StateRow {
                 format,
                 ratio,
                 draft_tokens,
-                keeping: setup.keeping,
-                asked: setup.most,
-                running: running(&setup),
+                keeping: Keeping::default_of(version, draft_tokens > 0),
+                asked,
+                running: host.running(format, ratio, asked, draft_tokens),
             });
         }
     }
-    Some(StateCap {
-        state_bytes: state_of(configured),
-        free_bytes: (budget - weights).max(0.0),
-        rows,
-        notes: cap_notes(version, jointly),
-    })
-}
-
-fn asked_count(asked: f64) -> u32 {
-    #[expect(
-        clippy::as_conversions,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "bounded on both sides"
-    )]
-    let count = asked.clamp(1.0, 65_536.0) as u32;
-    count
+    cap.notes = cap_notes(version);
+    Some(cap)
 }
 
 /// Formats and ratios worth showing: as it comes, and what makes room.
@@ -194,16 +217,23 @@ fn formats(configured: Precision) -> Vec<(Precision, f64)> {
     all
 }
 
-fn cap_notes(version: Option<Version>, jointly: bool) -> Vec<String> {
+fn cap_notes(version: Option<Version>) -> Vec<String> {
     let mut notes = vec![
         "the engine applies this without a word: compare with sglang:num_running_reqs, and set \
          --max-running-requests, which is 48 with speculation if unset"
             .to_owned(),
     ];
-    if !jointly {
+    if version.is_some_and(|version| version < JOINTLY) {
         notes.push(
             "before 0.5.15 a larger --max-running-requests reserves more for drafts and lowers what \
              runs"
+                .to_owned(),
+        );
+    }
+    if version.is_some_and(|version| (JOINTLY..Version(0, 5, 23)).contains(&version)) {
+        notes.push(
+            "how this version keeps states by default was not read; counted as extra_buffer, with \
+             which the fewest run"
                 .to_owned(),
         );
     }

@@ -169,7 +169,8 @@ impl Setup<'_> {
         let verified = f64::from(work.draft_steps) + 1.0;
         let tokens = sequences * verified;
         let mut terms = self.memory(sequences, verified, work.context, scenario);
-        self.add_compute(&mut terms, tokens, work.context, scenario);
+        let operations = self.model.attention_operations(work.context, false);
+        self.add_compute(&mut terms, tokens, tokens, operations, scenario);
         self.add_messages(&mut terms, tokens, tokens, arm, scenario.levels);
         terms.fixed = scenario.fixed_per_layer * f64::from(self.model.layers);
         terms.draft =
@@ -183,8 +184,9 @@ impl Setup<'_> {
         let mut terms = self.memory(1.0, 1.0, context, scenario);
         // One sequence is read, but its tokens touch experts like a batch.
         terms.experts = self.experts_seconds(tokens, scenario);
-        self.add_compute(&mut terms, tokens, context, scenario);
         // Logits are wanted of the last token alone.
+        let operations = self.model.attention_operations(context, true);
+        self.add_compute(&mut terms, tokens, 1.0, operations, scenario);
         self.add_messages(&mut terms, tokens, 1.0, arm, scenario.levels);
         terms.fixed = scenario.fixed_per_layer * f64::from(self.model.layers);
         terms
@@ -213,11 +215,9 @@ impl Setup<'_> {
         let model = self.model;
         let tp = f64::from(self.layout.tp);
         let rate = self.rate(scenario);
-        let (attention_cut, own_sequences, kv_ranks) = if self.layout.attention_dp {
-            (1.0, (sequences / tp).max(1.0), 1)
-        } else {
-            (tp, sequences, self.layout.tp)
-        };
+        let cut = self.layout.attention_cut();
+        let attention_cut = f64::from(cut);
+        let own_sequences = self.layout.own_sequences(sequences);
         let dense: f64 = model
             .dense_parts()
             .map(|part| match part {
@@ -225,7 +225,7 @@ impl Setup<'_> {
                 _ => model.bytes(part) / tp,
             })
             .sum();
-        let kv = own_sequences * context * model.kv_bytes_per_token(kv_ranks, self.kv);
+        let kv = own_sequences * model.kv_bytes(context, cut, self.kv);
         let writes = if self.replay { 1.0 } else { verified };
         let state = model.state_bytes(self.state) / attention_cut * own_sequences * (1.0 + writes);
         Terms {
@@ -237,17 +237,30 @@ impl Setup<'_> {
         }
     }
 
-    /// Computation that memory does not hide.
-    fn add_compute(&self, terms: &mut Terms, tokens: f64, context: f64, scenario: &Scenario) {
+    /// Computation that memory does not hide: of so many tokens, of which so many need logits.
+    fn add_compute(
+        &self,
+        terms: &mut Terms,
+        tokens: f64,
+        logits: f64,
+        attention: f64,
+        scenario: &Scenario,
+    ) {
         let model = self.model;
-        let eight_bits = [Precision::Fp8, Precision::Nvfp4];
         let heavy = if model.moe().is_some() { Part::Experts } else { Part::DenseFfn };
+        // Four bits are computed with from this capability on; before they are widened to 16.
+        let eight_bits = match model.weights.of(heavy) {
+            Precision::Fp8 => true,
+            Precision::Nvfp4 => self.gpu.capability >= 100,
+            _ => false,
+        };
         let peak = match self.gpu.compute_rate_fp8 {
-            Some(rate) if eight_bits.contains(&model.weights.of(heavy)) => rate,
+            Some(rate) if eight_bits => rate,
             _ => self.gpu.compute_rate,
         };
-        let operations =
-            tokens * (2.0 * model.active_parameters() + model.attention_operations(context));
+        let head = model.parameters(Part::Head);
+        let body = 2.0 * (model.active_parameters() - head) + attention;
+        let operations = tokens * body + logits * 2.0 * head;
         let seconds = operations / f64::from(self.layout.tp) / (peak * scenario.compute_share);
         let hidden = terms.dense_weights + terms.experts + terms.kv + terms.state;
         terms.compute = (seconds - hidden).max(0.0);
@@ -264,8 +277,7 @@ impl Setup<'_> {
                 // Gathered before the experts and scattered after: two halves of an all-reduce.
                 layers * 2.0 * self.times.gather(arm, levels, message)
             } else {
-                let a_layer = if model.parallel_residual { 1.0 } else { 2.0 };
-                (a_layer * layers + 1.0) * sum(message)
+                f64::from(self.layout.all_reduces(model)) * sum(message)
             };
             let vocabulary = f64::from(model.vocabulary);
             terms.gather = self.times.gather(arm, levels, logits * vocabulary * ACTIVATION);
@@ -283,7 +295,9 @@ impl Setup<'_> {
         let head = model.bytes(Part::Head);
         let weights = (model.draft_bytes(sequences, scenario.routing) + head) / tp;
         let full = f64::from(model.full_layers.max(1));
-        let kv = sequences * context * model.kv_bytes_per_token(self.layout.tp, self.kv) / full;
+        let kv = self.layout.own_sequences(sequences)
+            * model.kv_bytes(context, self.layout.attention_cut(), self.kv)
+            / full;
         let messages = if self.layout.tp > 1 {
             let bytes = sequences * f64::from(model.hidden) * self.message;
             let logits = sequences * f64::from(model.vocabulary) * ACTIVATION;

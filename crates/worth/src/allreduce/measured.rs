@@ -37,6 +37,20 @@ pub enum MeasuredError {
 }
 
 impl Times {
+    /// As [`Self::from_test`], for every other number of GPUs that was measured.
+    pub fn others_from_test(text: &str, link: Link, ranks: u32) -> Vec<Self> {
+        let value: Value = serde_json::from_str(text).unwrap_or_default();
+        let rows = value.get("all_reduce").and_then(Value::as_array);
+        let widths: std::collections::BTreeSet<u32> = rows
+            .into_iter()
+            .flatten()
+            .filter_map(|row| u32::try_from(row.get("gpus")?.as_array()?.len()).ok())
+            .filter(|width| *width > 1 && *width != ranks)
+            .collect();
+        // A width without a usable row is assumed, as one that was not measured.
+        widths.into_iter().filter_map(|width| Self::from_test(text, link, width).ok()).collect()
+    }
+
     /// From the JSON of `peerway test`, for so many GPUs; what it lacks is assumed.
     ///
     /// # Errors

@@ -179,9 +179,9 @@ fn host(link: Link, ranks: u32) -> Backend {
 }
 
 fn peer(link: Link, ranks: u32) -> Backend {
-    let seed = if link == Link::Nvlink { NVLINK } else { PEER };
+    let seed = if link.is_nvlink() { NVLINK } else { PEER };
     let own = seed.curve().unwrap_or_else(|| Curve::line(BASE, link.host_rate(), ranks));
-    let (latency, factor) = if link == Link::Nvlink {
+    let (latency, factor) = if link.is_nvlink() {
         (own.latency() + HOP * (hops(ranks) - hops(2)).max(0.0), ring(ranks) / ring(2))
     } else {
         (BASE + HOP * hops(ranks), ring(ranks) / ring(4) * slower(link))
@@ -197,7 +197,7 @@ fn peer(link: Link, ranks: u32) -> Backend {
 /// One-shot: every GPU takes in the whole message of every other. The engines have such kernels for
 /// 2, 4 and 8 GPUs. Over NVLink no curve is at hand, so NCCL's stands for both.
 fn kernel(link: Link, ranks: u32) -> Option<Backend> {
-    if link == Link::Nvlink || ![2, 4, 8].contains(&ranks) {
+    if link.is_nvlink() || ![2, 4, 8].contains(&ranks) {
         return None;
     }
     let own = KERNEL.curve()?;

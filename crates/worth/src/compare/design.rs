@@ -87,25 +87,40 @@ pub struct Design {
     pub notes: Vec<String>,
 }
 
-/// Fewest runs of a cell: with two, the interval is three times as wide as the noise.
-const FEWEST: u32 = 3;
+/// Fewest runs of a cell: in two blocks.
+const FEWEST: u32 = 4;
 
 /// More than this nobody does; the effect is then too small for the noise.
 const MOST: u32 = 40;
 
-/// Runs of a cell that show an effect in a difference of two cells four times of five.
-pub fn runs_for(effect_percent: f64, noise_percent: f64, cells: u32) -> u32 {
+/// What the analysis of a design does with its runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Analysis {
+    /// Cells.
+    pub cells: u32,
+    /// Intervals that are to hold together.
+    pub tests: u32,
+    /// Whether interactions are to be seen too: a difference of two differences varies twice as
+    /// much as one.
+    pub interactions: bool,
+}
+
+/// Runs of a cell that show an effect four times of five, as the analysis looks for it: intervals
+/// that hold together, and the mean of a block as one observation, two runs of a cell in most.
+pub fn runs_for(effect_percent: f64, noise_percent: f64, analysis: Analysis) -> u32 {
     let effect = (1.0 + effect_percent / 100.0).ln().abs();
     let noise = (noise_percent / 100.0).max(1e-4);
+    let shares = if analysis.interactions { 4.0 } else { 2.0 };
     let mut runs = FEWEST;
     while runs < MOST {
-        let n = f64::from(runs);
-        let freedom = f64::from(cells) * (n - 1.0);
-        let factor = t_quantile(0.975, freedom) + t_quantile(0.8, freedom);
-        if factor * noise * (2.0 / n).sqrt() <= effect {
+        let blocks = f64::from(runs.div_ceil(2));
+        let freedom = f64::from(analysis.cells) * (blocks - 1.0);
+        let apart = 1.0 - 0.025 / f64::from(analysis.tests.max(1));
+        let factor = t_quantile(apart, freedom) + t_quantile(0.8, freedom);
+        if factor * noise * (shares / f64::from(runs)).sqrt() <= effect {
             break;
         }
-        runs += 1;
+        runs += 2;
     }
     runs
 }
@@ -119,6 +134,7 @@ pub fn propose(
     noise: Option<f64>,
     with_mtp: bool,
     with_kernels: bool,
+    loads: u32,
     seed: u64,
 ) -> Result<Design, DesignError> {
     if !(0.1..=500.0).contains(&effect_percent) {
@@ -139,7 +155,10 @@ pub fn propose(
         })
         .collect();
     let count = u32::try_from(cells.len()).unwrap_or(u32::MAX);
-    let runs_per_cell = runs_for(effect_percent, noise_percent, count);
+    let (tests, interactions) = super::factorial::tests(&cells);
+    let tests = tests.saturating_mul(loads.max(1));
+    let analysis = Analysis { cells: count, tests, interactions };
+    let runs_per_cell = runs_for(effect_percent, noise_percent, analysis);
     let order = order(&cells, runs_per_cell, seed);
     let mut notes = vec![
         "restart the server before each run, keep seed, prompts and lengths, and name the run as \
@@ -148,6 +167,15 @@ pub fn propose(
         "peer access is switched between blocks only: off, on, on, off and so on, so that a drift \
          of the host does not look like its effect"
             .to_owned(),
+        "runs of one block share a boot and are not independent: the analysis takes their mean as \
+         one observation. What differs from boot to boot is not in the noise from run to run, and \
+         needs more blocks where it is large"
+            .to_owned(),
+        format!(
+            "counted for {} at once and {tests} intervals that hold together{}",
+            if loads > 1 { format!("{loads} loads") } else { "one load".to_owned() },
+            if interactions { ", interactions among them" } else { "" }
+        ),
     ];
     if noise.is_none() {
         notes.push(
@@ -192,7 +220,7 @@ fn order(cells: &[Cell], runs_per_cell: u32, seed: u64) -> Vec<Planned> {
                 planned.push(Planned {
                     place,
                     block,
-                    name: format!("{}#{}", cell.label(), round + 1),
+                    name: format!("{}#{}/b{block}", cell.label(), round + 1),
                     switch: index == 0 && last_on != Some(on),
                 });
             }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::design::{Cell, PATHS};
 use super::records::Run;
 use super::stats::{Samples, t_quantile};
-use super::{Gate, GateState, Metric, gate};
+use super::{Gate, GateState, Metric, gate, same};
 use crate::interval::Interval;
 
 /// One contrast of cells.
@@ -37,12 +37,16 @@ pub struct Factorial {
     pub cells: BTreeMap<String, usize>,
     /// Runs whose names say no cell.
     pub unnamed: Vec<String>,
-    /// Outputs of each cell against those of the first, where that was run.
+    /// Why the runs cannot stand beside each other; then there are no effects.
+    pub incomparable: Vec<String>,
+    /// Outputs of the cells of each effect against each other.
     pub gates: BTreeMap<String, Gate>,
     /// Noise from run to run, per cent, pooled over cells, by load and value.
     pub noise_percent: BTreeMap<String, f64>,
     /// Effects.
     pub effects: Vec<Effect>,
+    /// What to know.
+    pub notes: Vec<String>,
 }
 
 struct Contrast {
@@ -97,52 +101,92 @@ pub fn analyse(runs: &[Run]) -> Factorial {
             None => unnamed.push(run.name.clone()),
         }
     }
-    let base = by_cell.get(&cell("host", "off"));
-    let gates: BTreeMap<Cell, Gate> = base
-        .map(|base| {
-            by_cell
-                .iter()
-                .filter(|(one, _)| **one != cell("host", "off"))
-                .map(|(one, runs)| (one.clone(), gate::judge(base, runs)))
-                .collect()
-        })
-        .unwrap_or_default();
-    let loads: std::collections::BTreeSet<&String> =
-        runs.iter().flat_map(|run| run.levels.keys()).collect();
-    let metrics = [Metric::TokensPerSecond, Metric::SecondsPerToken];
-    let contrasts = contrasts();
-    let tests = loads.len() * metrics.len() * contrasts.len();
-    let mut effects = Vec::new();
-    let mut noise = BTreeMap::new();
-    for load in loads {
-        for metric in metrics {
-            let samples: BTreeMap<&Cell, Samples> = by_cell
-                .iter()
-                .map(|(cell, runs)| {
-                    let values = runs.iter().filter_map(|run| metric.of(run.levels.get(load)?));
-                    (cell, Samples::new(values.map(f64::ln).collect()))
-                })
-                .collect();
-            let pooled = Pooled::of(&samples);
-            if let Some(pooled) = &pooled {
-                noise.insert(
-                    format!("{load}, {}", metric.words()),
-                    (pooled.variance.sqrt().exp() - 1.0) * 100.0,
-                );
-            }
-            for contrast in &contrasts {
-                let change = pooled.as_ref().and_then(|one| one.effect(&samples, contrast, tests));
-                effects.push(effect(load, metric, contrast, change, &gates));
-            }
-        }
-    }
-    effects.retain(|one| one.change_percent.is_some());
-    Factorial {
+    let named: Vec<&Run> = by_cell.values().flatten().collect();
+    let mut found = Factorial {
         cells: by_cell.iter().map(|(cell, runs)| (cell.label(), runs.len())).collect(),
         unnamed,
-        gates: gates.into_iter().map(|(cell, gate)| (cell.label(), gate)).collect(),
-        noise_percent: noise,
-        effects,
+        incomparable: same::differences(&named),
+        gates: BTreeMap::new(),
+        noise_percent: BTreeMap::new(),
+        effects: Vec::new(),
+        notes: named.iter().flat_map(|run| same::reservations(run)).collect(),
+    };
+    if named.iter().any(|run| run.block.is_none()) {
+        found.notes.push(
+            "runs of one boot are not independent: name them by block (#1/b1), as worth compare \
+             --propose does, so that the mean of a block is one observation"
+                .to_owned(),
+        );
+    }
+    if !found.incomparable.is_empty() {
+        return found;
+    }
+    let contrasts: Vec<(Contrast, Gate)> = contrasts_of(&|cell| by_cell.contains_key(cell))
+        .into_iter()
+        .filter_map(|contrast| contrast.gate(&by_cell).map(|gate| (contrast, gate)))
+        .collect();
+    let loads: std::collections::BTreeSet<&String> =
+        named.iter().flat_map(|run| run.levels.keys()).collect();
+    let tests = loads.len() * METRICS.len() * contrasts.len();
+    for load in loads {
+        for metric in METRICS {
+            let samples: BTreeMap<&Cell, Samples> = by_cell
+                .iter()
+                .map(|(cell, runs)| (cell, super::samples(runs, load, metric)))
+                .collect();
+            let Some(pooled) = Pooled::of(&samples) else { continue };
+            found.noise_percent.insert(
+                format!("{load}, {}", metric.words()),
+                (pooled.variance.sqrt().exp() - 1.0) * 100.0,
+            );
+            found.effects.extend(contrasts.iter().filter_map(|(contrast, gate)| {
+                let change = pooled.effect(&samples, contrast, tests)?;
+                Some(effect(load, metric, contrast, change, gate))
+            }));
+        }
+    }
+    for (contrast, gate) in contrasts.into_iter().filter(|(one, _)| !one.interaction) {
+        found.gates.insert(contrast.what, gate);
+    }
+    found
+}
+
+/// What is contrasted: rates and the time between tokens.
+const METRICS: [Metric; 2] = [Metric::TokensPerSecond, Metric::SecondsPerToken];
+
+/// Contrasts whose cells are all there.
+fn contrasts_of(there: &dyn Fn(&Cell) -> bool) -> Vec<Contrast> {
+    let mut all = contrasts();
+    all.retain(|one| one.terms.iter().all(|(cell, _)| there(cell)));
+    all
+}
+
+/// Intervals that hold together in the analysis of these cells at one load, and whether an
+/// interaction is among them.
+pub(super) fn tests(cells: &[Cell]) -> (u32, bool) {
+    let all = contrasts_of(&|cell| cells.contains(cell));
+    let count = u32::try_from(all.len() * METRICS.len()).unwrap_or(u32::MAX);
+    (count.max(1), all.iter().any(|one| one.interaction))
+}
+
+impl Contrast {
+    /// Outputs of its cells against those of the one that it starts from, which comes last.
+    fn gate(&self, by_cell: &BTreeMap<Cell, Vec<Run>>) -> Option<Gate> {
+        let ((base, _), others) = self.terms.split_last()?;
+        let base = by_cell.get(base)?;
+        let mut worst: Option<Gate> = None;
+        for (cell, _) in others {
+            let gate = gate::judge(base, by_cell.get(cell)?);
+            let rank = |one: &Gate| match one.state {
+                GateState::Passed => 0,
+                GateState::Unknown => 1,
+                GateState::Failed => 2,
+            };
+            if worst.as_ref().is_none_or(|before| rank(&gate) > rank(before)) {
+                worst = Some(gate);
+            }
+        }
+        worst
     }
 }
 
@@ -150,21 +194,17 @@ fn effect(
     load: &str,
     metric: Metric,
     contrast: &Contrast,
-    change: Option<Interval>,
-    gates: &BTreeMap<Cell, Gate>,
+    change: Interval,
+    gate: &Gate,
 ) -> Effect {
-    let same = contrast
-        .terms
-        .iter()
-        .all(|(cell, _)| gates.get(cell).is_none_or(|gate| gate.state == GateState::Passed));
-    let away = change.is_some_and(|change| change.low > 0.0 || change.high < 0.0);
+    let away = change.low > 0.0 || change.high < 0.0;
     Effect {
         load: load.to_owned(),
         metric,
         what: contrast.what.clone(),
         interaction: contrast.interaction,
-        change_percent: change,
-        shown: away && same,
+        change_percent: Some(change),
+        shown: away && gate.state == GateState::Passed,
     }
 }
 

@@ -33,9 +33,15 @@ pub struct Gate {
     pub reasons: Vec<String>,
 }
 
-/// How much less the two sides may have in common than runs of one side: the order of a batch
+/// Share of what runs of one side have in common that the two sides must have: the order of a batch
 /// changes the order of sums, and so, rarely, a word.
-const MARGIN: f64 = 0.05;
+const SHARE: f64 = 0.95;
+
+/// Least that runs of A must have in common for their answers to tell anything.
+const LEAST_WITHIN: f64 = 0.5;
+
+/// How far the shares of finish reasons may differ.
+const FINISH: f64 = 0.05;
 
 /// Most answers of one repeated character that are chance.
 const MOST_DEGENERATE: f64 = 0.01;
@@ -46,7 +52,7 @@ const LENGTH: f64 = 0.05;
 pub(super) fn judge(a: &[Run], b: &[Run]) -> Gate {
     let mut failed = Vec::new();
     let mut unknown = Vec::new();
-    signs(a, b, &mut failed);
+    signs(a, b, &mut failed, &mut unknown);
     let greedy = a.iter().chain(b).all(|run| run.temperature <= 0.0);
     let pairs = |left: &[Run], right: &[Run], same: bool| likeness(left, right, same);
     let (within, across) = (pairs(a, a, true), pairs(a, b, false));
@@ -66,14 +72,22 @@ pub(super) fn judge(a: &[Run], b: &[Run]) -> Gate {
                 across * 100.0
             )),
             (Some(one), Some(two)) => {
-                let error = spread(&within).hypot(spread(&across));
-                if one - two - 2.0 * error > MARGIN {
+                let error = 2.0 * spread(&within).hypot(spread(&across));
+                let least = SHARE * one;
+                if two + error < least {
                     failed.push(format!(
                         "answers of A and B have {:.0} % in common, those of two runs of A {:.0} %",
                         two * 100.0,
                         one * 100.0
                     ));
-                } else if one - two + 2.0 * error > MARGIN && two < one {
+                } else if one < LEAST_WITHIN {
+                    unknown.push(format!(
+                        "two runs of A have only {:.0} % of their answers in common, so nothing can \
+                         be told from those of B: run greedy, one at a time, or with deterministic \
+                         kernels",
+                        one * 100.0
+                    ));
+                } else if two < least || (two - error < least && two < one) {
                     unknown.push(format!(
                         "too few answers: {:.0} % in common across, {:.0} % within A",
                         two * 100.0,
@@ -107,7 +121,7 @@ fn spread(values: &[f64]) -> f64 {
 }
 
 /// Signs of broken sums that need no second run.
-fn signs(a: &[Run], b: &[Run], failed: &mut Vec<String>) {
+fn signs(a: &[Run], b: &[Run], failed: &mut Vec<String>, unknown: &mut Vec<String>) {
     let tally = |runs: &[Run]| {
         let mut tally = Tally::default();
         for answer in
@@ -129,6 +143,20 @@ fn signs(a: &[Run], b: &[Run], failed: &mut Vec<String>) {
     if errors > 0.01 {
         failed.push(format!("{:.0} % more of B's requests failed", errors * 100.0));
     }
+    let silent = of_a.share(of_a.silent).max(of_b.share(of_b.silent));
+    if silent > MOST_DEGENERATE {
+        unknown.push(format!(
+            "{:.0} % of the answers of a side have tokens and no text: there is nothing to compare",
+            silent * 100.0
+        ));
+    }
+    if let Some((reason, one, two)) = of_a.other_finish(&of_b) {
+        failed.push(format!(
+            "{:.0} % of B's answers ended with {reason:?}, and {:.0} % of A's",
+            two * 100.0,
+            one * 100.0
+        ));
+    }
     if let (Some(one), Some(two)) = (of_a.length(), of_b.length())
         && (two / one - 1.0).abs() > LENGTH
     {
@@ -145,6 +173,9 @@ struct Tally {
     degenerate: f64,
     complete: f64,
     tokens: f64,
+    /// Answers with tokens and without text.
+    silent: f64,
+    finish: std::collections::BTreeMap<String, f64>,
 }
 
 impl Tally {
@@ -153,6 +184,11 @@ impl Tally {
         if answer.complete {
             self.complete += 1.0;
             self.tokens += f64::from(u32::try_from(answer.tokens).unwrap_or(u32::MAX));
+            let reason = answer.finish.clone().unwrap_or_else(|| "none".to_owned());
+            *self.finish.entry(reason).or_default() += 1.0;
+            if answer.tokens > 0 && answer.text.is_empty() {
+                self.silent += 1.0;
+            }
         } else {
             self.failed += 1.0;
         }
@@ -163,6 +199,22 @@ impl Tally {
 
     fn share(&self, part: f64) -> f64 {
         if self.all > 0.0 { part / self.all } else { 0.0 }
+    }
+
+    /// The finish reason whose share differs most, with both shares, where that is too much.
+    fn other_finish(&self, other: &Self) -> Option<(String, f64, f64)> {
+        if self.complete <= 0.0 || other.complete <= 0.0 {
+            return None;
+        }
+        let share = |tally: &Self, reason: &str| {
+            tally.finish.get(reason).copied().unwrap_or(0.0) / tally.complete
+        };
+        self.finish
+            .keys()
+            .chain(other.finish.keys())
+            .map(|reason| (reason.clone(), share(self, reason), share(other, reason)))
+            .max_by(|x, y| (x.1 - x.2).abs().total_cmp(&(y.1 - y.2).abs()))
+            .filter(|(_, one, two)| (one - two).abs() > FINISH)
     }
 
     fn length(&self) -> Option<f64> {
@@ -193,7 +245,8 @@ fn likeness(left: &[Run], right: &[Run], same: bool) -> Vec<f64> {
                 let Some(beside) = other.levels.get(load) else { continue };
                 for (number, answer) in &level.requests {
                     let Some(there) = beside.requests.get(number) else { continue };
-                    if answer.complete && there.complete {
+                    let said = !answer.text.is_empty() || !there.text.is_empty();
+                    if answer.complete && there.complete && said {
                         let entry = by_prompt.entry((load, *number)).or_default();
                         entry.0 += common(&answer.text, &there.text);
                         entry.1 += 1.0;

@@ -54,6 +54,16 @@ pub struct Run {
     pub output_tokens: u64,
     /// Whether answers were asked to be of the full length.
     pub ignore_eos: bool,
+    /// Where its prompts come from, how many or how long they are, and a hash of what was asked;
+    /// absent in records of before.
+    pub prompts: Option<(String, u64, String)>,
+    /// When it began; absent where its records do not say.
+    pub began: Option<String>,
+    /// Block of a design, within which nothing was booted or switched: runs of one are not
+    /// independent. From a name such as `path=host,mtp=off#3/b2`.
+    pub block: Option<u32>,
+    /// Hash of its records: the same run given twice.
+    pub digest: u64,
     /// Whether its last line was there.
     pub ended: bool,
     /// What was driven, by load in words.
@@ -69,6 +79,10 @@ pub struct Level {
     pub window_seconds: Option<f64>,
     /// Tokens that came within it.
     pub window_tokens: u64,
+    /// Why the client spoiled the figures, where it did.
+    pub lagged: Option<String>,
+    /// What is to be known before the figures are used.
+    pub findings: Vec<String>,
     /// Measured requests by number: the same number is the same prompt.
     pub requests: BTreeMap<u64, Answer>,
 }
@@ -82,6 +96,10 @@ pub struct Answer {
     pub finish: Option<String>,
     /// Tokens.
     pub tokens: u64,
+    /// Tokens that came with the first one; absent in records of before.
+    pub in_first: Option<u64>,
+    /// Tokens of the prompt, as the server counted them.
+    pub prompt_tokens: Option<u64>,
     /// Seconds from sending to the first token.
     pub first_token: Option<f64>,
     /// Seconds from the first to the last token.
@@ -96,13 +114,16 @@ impl Level {
         Some(count(self.window_tokens) / seconds)
     }
 
+    /// Tokens that came with the first one are not counted: longer chunks are no faster tokens.
+    /// Absent where the records do not say how many those were.
     pub(super) fn seconds_per_token(&self) -> Option<f64> {
         let mut seconds = 0.0;
         let mut tokens = 0.0;
         for answer in self.requests.values().filter(|one| one.complete && one.tokens > 1) {
-            if let Some(streaming) = answer.streaming {
+            let behind = answer.tokens.saturating_sub(answer.in_first?);
+            if let Some(streaming) = answer.streaming.filter(|_| behind > 0) {
                 seconds += streaming;
-                tokens += count(answer.tokens - 1);
+                tokens += count(behind);
             }
         }
         (tokens > 0.0).then(|| seconds / tokens)
@@ -138,6 +159,10 @@ struct RunLine {
     output_tokens: u64,
     #[serde(default)]
     ignore_eos: bool,
+    began: Option<String>,
+    prompts: Option<String>,
+    prompt_size: Option<u64>,
+    bodies_hash: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +176,8 @@ struct RequestLine {
     outcome: String,
     finish: Option<String>,
     completion_tokens: u64,
+    first_group_tokens: Option<u64>,
+    prompt_tokens: Option<u64>,
     #[serde(default)]
     output: String,
 }
@@ -160,6 +187,9 @@ struct LevelLine {
     load: Value,
     window_seconds: Option<f64>,
     window_tokens: u64,
+    client_lagged: Option<String>,
+    #[serde(default)]
+    findings: Vec<String>,
 }
 
 impl Run {
@@ -184,9 +214,22 @@ impl Run {
                 }
             };
             take(&mut runs, value, number)?;
+            if let Some(run) = runs.last_mut() {
+                run.digest = digest(run.digest, line);
+            }
         }
         if runs.is_empty() { Err(RecordError::Empty) } else { Ok(runs) }
     }
+}
+
+/// FNV-1a, 64 bits, going on from an earlier line.
+fn digest(before: u64, line: &str) -> u64 {
+    line.bytes().fold(before, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The block that a name of a design bears behind its number: `#3/b2`.
+fn block_of(name: &str) -> Option<u32> {
+    name.split_once('#')?.1.split_once("/b")?.1.parse().ok()
 }
 
 fn read<T: for<'de> Deserialize<'de>>(value: Value, line: usize) -> Result<T, RecordError> {
@@ -198,6 +241,7 @@ fn take(runs: &mut Vec<Run>, value: Value, line: usize) -> Result<(), RecordErro
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     if kind == "run" {
         let read: RunLine = read(value, line)?;
+        let block = block_of(&read.run);
         runs.push(Run {
             name: read.run,
             model: read.model,
@@ -209,6 +253,13 @@ fn take(runs: &mut Vec<Run>, value: Value, line: usize) -> Result<(), RecordErro
             temperature: read.temperature,
             output_tokens: read.output_tokens,
             ignore_eos: read.ignore_eos,
+            prompts: match (read.prompts, read.prompt_size, read.bodies_hash) {
+                (Some(kind), Some(size), Some(hash)) => Some((kind, size, hash)),
+                _ => None,
+            },
+            began: read.began,
+            block,
+            digest: 0xcbf2_9ce4_8422_2325,
             ended: false,
             levels: BTreeMap::new(),
         });
@@ -231,6 +282,8 @@ fn take(runs: &mut Vec<Run>, value: Value, line: usize) -> Result<(), RecordErro
             let level = run.level(&read.load, line)?;
             level.window_seconds = read.window_seconds;
             level.window_tokens = read.window_tokens;
+            level.lagged = read.client_lagged;
+            level.findings = read.findings;
         }
         _ => run.ended = true,
     }
@@ -263,6 +316,8 @@ fn answer(read: RequestLine) -> Answer {
         complete: read.outcome == "complete",
         finish: read.finish,
         tokens: read.completion_tokens,
+        in_first: read.first_group_tokens,
+        prompt_tokens: read.prompt_tokens,
         first_token: between(read.sent_ns, read.first_ns),
         streaming: between(read.first_ns, read.last_ns),
         text: read.output,

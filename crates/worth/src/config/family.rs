@@ -13,6 +13,21 @@ pub(super) struct Family {
     pub(super) width_of_experts: bool,
     /// The query projection carries an output gate although no field says so.
     pub(super) output_gate: bool,
+    /// Input embedding and output projection are one matrix where no field says so.
+    pub(super) tied: bool,
+    /// Which layers have a window where `sliding_window` is given and no field says which.
+    pub(super) sliding: Sliding,
+}
+
+/// Which layers see the last tokens only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sliding {
+    /// Those that `use_sliding_window` and `max_window_layers` say, none without.
+    WhereSaid,
+    /// All of them.
+    All,
+    /// All but every so-manieth.
+    Every(u32),
 }
 
 const PLAIN: Family = Family {
@@ -21,6 +36,8 @@ const PLAIN: Family = Family {
     parallel_residual: false,
     width_of_experts: false,
     output_gate: false,
+    tied: false,
+    sliding: Sliding::WhereSaid,
 };
 
 /// From the engines' model classes for these types and the models' own published configurations.
@@ -28,21 +45,13 @@ const FAMILIES: &[Family] = &[
     Family {
         types: &[
             "llama",
-            "mistral",
-            "ministral3",
             "qwen2",
             "qwen3",
-            "phi3",
             "granite",
             "olmo2",
-            "olmo3",
             "internlm2",
             "internlm3",
             "seed_oss",
-            "smollm3",
-            "exaone4",
-            "gemma2",
-            "gemma3_text",
             "glm4",
             "qwen2_vl",
             "qwen2_vl_text",
@@ -52,6 +61,11 @@ const FAMILIES: &[Family] = &[
         ],
         ..PLAIN
     },
+    Family { types: &["mistral", "ministral3", "phi3"], sliding: Sliding::All, ..PLAIN },
+    Family { types: &["olmo3", "exaone4"], sliding: Sliding::Every(4), ..PLAIN },
+    Family { types: &["smollm3"], tied: true, ..PLAIN },
+    Family { types: &["gemma2"], tied: true, sliding: Sliding::Every(2), ..PLAIN },
+    Family { types: &["gemma3_text"], tied: true, sliding: Sliding::Every(6), ..PLAIN },
     Family {
         types: &[
             "qwen2_moe",
@@ -67,23 +81,30 @@ const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     Family {
-        types: &["mixtral", "minimax_m2", "gpt_oss", "phimoe"],
+        types: &["mixtral", "phimoe"],
         width_of_experts: true,
+        sliding: Sliding::All,
         ..PLAIN
     },
+    Family { types: &["minimax_m2"], width_of_experts: true, ..PLAIN },
+    Family { types: &["gpt_oss"], width_of_experts: true, sliding: Sliding::Every(2), ..PLAIN },
     Family {
         types: &["qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"],
         output_gate: true,
         ..PLAIN
     },
-    Family { types: &["starcoder2", "gpt_bigcode", "opt"], matrices: 2, ..PLAIN },
+    Family { types: &["starcoder2"], matrices: 2, tied: true, sliding: Sliding::All, ..PLAIN },
+    Family { types: &["gpt_bigcode", "opt"], matrices: 2, tied: true, ..PLAIN },
+    Family { types: &["falcon"], matrices: 2, parallel_residual: true, tied: true, ..PLAIN },
+    Family { types: &["gptj", "gpt_neox", "phi"], matrices: 2, parallel_residual: true, ..PLAIN },
+    Family { types: &["cohere"], parallel_residual: true, tied: true, ..PLAIN },
     Family {
-        types: &["falcon", "gptj", "gpt_neox", "phi"],
-        matrices: 2,
+        types: &["cohere2"],
         parallel_residual: true,
+        tied: true,
+        sliding: Sliding::Every(4),
         ..PLAIN
     },
-    Family { types: &["cohere", "cohere2"], parallel_residual: true, ..PLAIN },
 ];
 
 /// The family of a `model_type`.

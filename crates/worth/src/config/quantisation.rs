@@ -12,7 +12,7 @@ const PLACE: &str = "quantization_config.";
 pub(super) fn weights(
     map: Option<&Map<String, Value>>,
     base: Precision,
-    layers: u32,
+    layers: &dyn Fn(Part) -> u32,
 ) -> Result<Weights, ConfigError> {
     let mut weights = Weights::all(base);
     let Some(map) = map else { return Ok(weights) };
@@ -22,6 +22,9 @@ pub(super) fn weights(
         .ok_or_else(|| ConfigError::Missing { field: format!("{PLACE}quant_method") })?;
     let format = format(&fields, method)?;
     let spared = spared(&fields, layers)?;
+    if let Some(group) = group_size(&fields)? {
+        weights.set_int4_group(group);
+    }
     for part in Part::QUANTISED {
         if !spared.contains(&part) {
             weights.set(part, format);
@@ -30,7 +33,9 @@ pub(super) fn weights(
     // Checkpoints in MXFP4 store only the experts so.
     if format == Precision::Mxfp4 && method == "mxfp4" {
         weights = Weights::all(base);
-        weights.set(Part::Experts, format);
+        if !spared.contains(&Part::Experts) {
+            weights.set(Part::Experts, format);
+        }
     }
     Ok(weights)
 }
@@ -87,7 +92,7 @@ fn compressed(fields: &Fields<'_>) -> Result<Option<Precision>, ConfigError> {
     let weights = Fields::new(map, place);
     let width = weights.need(&["num_bits"], 1, 32)?;
     let kind = weights.word("type")?.unwrap_or("int");
-    let group_size = weights.count(&["group_size"], 1, 1 << 20)?;
+    let group_size = weights.get("group_size").and_then(Value::as_i64);
     Ok(match (width, kind, group_size) {
         (8, "float", _) => Some(Precision::Fp8),
         (4, "float", Some(32)) => Some(Precision::Mxfp4),
@@ -96,18 +101,45 @@ fn compressed(fields: &Fields<'_>) -> Result<Option<Precision>, ConfigError> {
     })
 }
 
+/// Numbers that share a scale, where the configuration says it: `None` within where a whole row
+/// does (-1, or per channel).
+fn group_size(fields: &Fields<'_>) -> Result<Option<Option<u32>>, ConfigError> {
+    let group = match fields.object("config_groups")? {
+        Some(groups) => groups.values().next().and_then(|group| group.get("weights")),
+        None => None,
+    };
+    let said = match group {
+        Some(Value::Object(weights)) => weights.get("group_size").cloned(),
+        _ => ["group_size", "q_group_size"].iter().find_map(|name| fields.get(name)).cloned(),
+    };
+    let wrong = |value: &Value| ConfigError::Kind {
+        field: format!("{PLACE}group_size"),
+        wanted: "-1, or a whole number from 1 to 1048576",
+        found: value.to_string().chars().take(40).collect(),
+    };
+    match said {
+        None => Ok(None),
+        Some(Value::Null) => Ok(Some(None)),
+        Some(value) => match value.as_i64() {
+            Some(-1) => Ok(Some(None)),
+            Some(size @ 1..=1_048_576) => Ok(Some(u32::try_from(size).ok())),
+            _ => Err(wrong(&value)),
+        },
+    }
+}
+
 /// Parts that the configuration excludes: by a pattern for all layers, or by naming at least half
-/// of the layers one by one.
-fn spared(fields: &Fields<'_>, layers: u32) -> Result<Vec<Part>, ConfigError> {
+/// of the layers that have the part one by one.
+fn spared(fields: &Fields<'_>, layers: &dyn Fn(Part) -> u32) -> Result<Vec<Part>, ConfigError> {
     let mut entries: Vec<&str> = Vec::new();
     for name in ["ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules"] {
         let list = fields.list(name)?.unwrap_or_default();
         entries.extend(list.iter().filter_map(Value::as_str));
     }
-    let half = usize::try_from(layers / 2).unwrap_or(usize::MAX).max(1);
     Ok(Part::ALL
         .into_iter()
         .filter(|part| {
+            let half = usize::try_from(layers(*part).div_ceil(2)).unwrap_or(usize::MAX).max(1);
             let mut named = std::collections::BTreeSet::new();
             for entry in entries.iter().filter(|entry| part_of(entry) == Some(*part)) {
                 match layer(entry) {
@@ -129,11 +161,37 @@ fn layer(entry: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// The part that a module's name or pattern is about.
+/// Modules beside the language part: what is spared there says nothing about it.
+const ELSEWHERE: [&str; 7] =
+    ["visual", "vision", "audio", "projector", "merger", "image", "patch_embed"];
+
+/// Small leaves: norms, gates, and what linear attention has beside its projections. They are spared
+/// in most checkpoints, and their bytes are nothing beside those of the projections.
+const SMALL: [&str; 8] =
+    ["a_log", "dt_bias", "conv1d", "in_proj_a", "in_proj_b", "in_proj_ba", "bias", "rotary_emb"];
+
+/// The part that a module's name or pattern is about; none where it is about a small leaf, or about
+/// no part of the language model.
 fn part_of(entry: &str) -> Option<Part> {
     let entry = entry.trim_start_matches("re:").to_ascii_lowercase();
     let has = |word: &str| entry.contains(word);
+    if ELSEWHERE.iter().any(|word| has(word)) {
+        return None;
+    }
+    let end = entry.trim_end_matches(['$', '*', '.', '\\']);
+    let end = end.strip_suffix(".weight").unwrap_or(end);
+    let leaf = end.rsplit(['.', '*', '/']).next().unwrap_or(end);
+    if leaf.ends_with("norm") || leaf.ends_with("_gate") || SMALL.contains(&leaf) {
+        return None;
+    }
+    if has("router") || leaf == "gate" {
+        return Some(Part::Router);
+    }
     Some(if has("mtp") || has("nextn") {
+        // What joins a draft layer to the model is little beside the layer.
+        if ["fc", "eh_proj", "embed_tokens", "head", "shared_head"].contains(&leaf) {
+            return None;
+        }
         Part::Draft
     } else if has("lm_head") {
         Part::Head
@@ -145,8 +203,6 @@ fn part_of(entry: &str) -> Option<Part> {
         Part::Attention
     } else if has("shared_expert") {
         Part::SharedExpert
-    } else if has("router") || entry.trim_end_matches(['$', '*', '.']).ends_with("mlp.gate") {
-        Part::Router
     } else if has("experts") {
         Part::Experts
     } else if has("mlp") {

@@ -23,6 +23,8 @@ pub struct TermIntervals {
 pub struct DecodeRow {
     /// How the sums travel.
     pub arm: Arm,
+    /// Whether its all-reduce times, or some of them, were assumed and not measured.
+    pub sums_assumed: bool,
     /// Seconds by term; terms that are nothing are left out.
     pub terms: Vec<TermIntervals>,
     /// Seconds of a step.
@@ -40,6 +42,8 @@ pub struct DecodeRow {
 pub struct PrefillRow {
     /// How the sums travel.
     pub arm: Arm,
+    /// Whether its all-reduce times were assumed and not measured.
+    pub sums_assumed: bool,
     /// Tokens of a chunk.
     pub chunk_tokens: f64,
     /// Seconds by term of a chunk; terms that are nothing are left out.
@@ -57,6 +61,8 @@ pub struct PrefillRow {
 pub struct Value {
     /// How the sums would travel.
     pub arm: Arm,
+    /// Whether all-reduce times on either side of the comparison were assumed and not measured.
+    pub sums_assumed: bool,
     /// More tokens a second of decode.
     pub decode_percent: Interval,
     /// Less time of prefill.
@@ -120,6 +126,7 @@ pub(super) fn decode(context: &Context<'_>, arms: &[Arm]) -> Result<Vec<DecodeRo
             let of = |one: &Scenario| setup.decode(&work, *arm, one);
             Ok(DecodeRow {
                 arm: *arm,
+                sums_assumed: context.sums_assumed(*arm),
                 terms: terms(context, of)?,
                 step_seconds: context.over("a decode step", |one| of(one).total())?,
                 tokens_per_second: context.over("decode", |one| rate(&work, 1.0, &of(one)))?,
@@ -165,6 +172,7 @@ pub(super) fn prefill(
             let of = |one: &Scenario| setup.prefill(tokens, tokens / 2.0, *arm, one);
             Ok(PrefillRow {
                 arm: *arm,
+                sums_assumed: context.sums_assumed(*arm),
                 chunk_tokens: tokens,
                 terms: terms(context, of)?,
                 chunk_seconds: context.over("prefill", |one| of(one).total())?,
@@ -194,6 +202,7 @@ pub(super) fn values(context: &Context<'_>, arms: &[Arm]) -> Result<Vec<Value>, 
         .map(|arm| {
             Ok(Value {
                 arm: *arm,
+                sums_assumed: context.sums_assumed(*arm) || context.sums_assumed(Arm::Host),
                 decode_percent: context.over("the value of peer access", |one| {
                     let off = setup.decode(&work, Arm::Host, one).total();
                     (off / setup.decode(&work, *arm, one).total() - 1.0) * 100.0
@@ -260,7 +269,7 @@ fn speculation_row(
     Ok(SpeculationRow {
         draft_steps: steps,
         accepted,
-        accepted_assumed: context.request.accepted.is_none(),
+        accepted_assumed: !context.accepted_measured(steps),
         break_even: context.over("speculation", |one| ratio(Arm::Host, one))?,
         arms: rows,
     })

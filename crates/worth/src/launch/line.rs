@@ -89,7 +89,16 @@ fn split(text: &str) -> Vec<String> {
     let mut word = String::new();
     let mut quote: Option<char> = None;
     let mut open = false;
+    let mut escaped = false;
     for character in text.chars() {
+        if std::mem::take(&mut escaped) {
+            // A line that goes on ends no word and is none.
+            if character != '\n' {
+                word.push(character);
+                open = true;
+            }
+            continue;
+        }
         match (quote, character) {
             (Some(mark), _) if mark == character => quote = None,
             (Some(_), _) => word.push(character),
@@ -97,7 +106,7 @@ fn split(text: &str) -> Vec<String> {
                 quote = Some(character);
                 open = true;
             }
-            (None, '\\') => {}
+            (None, '\\') => escaped = true,
             (None, blank) if blank.is_whitespace() => {
                 if open || !word.is_empty() {
                     words.push(std::mem::take(&mut word));
@@ -129,6 +138,8 @@ mod tests {
         assert!(line.has("--flag") && line.value("--flag").is_none());
         assert_eq!(line.value("--n"), Some("-1"));
         assert_eq!(line.value("--json"), Some("{\"a\": 1}"));
+        let quoted = Line::parse(r"serve --path 'it'\''s' --tp 2");
+        assert_eq!((quoted.value("--path"), quoted.number("--tp-size")), (Some("it's"), Some(2)));
         assert_eq!(Line::parse("'open"), Line::default());
     }
 }

@@ -1,17 +1,22 @@
 //! What proves that peer access works: a measurement of `peerway test`.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use thiserror::Error;
 
-/// A measurement in which every pair was right.
+use crate::layout::Layout;
+
+/// A measurement in which everything was right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// GPUs that it covers.
-    pub gpus: usize,
+    /// PCI addresses of the GPUs that it covers: the launch is for these and no others.
+    pub gpus: Vec<String>,
     /// Ordered pairs.
     pub pairs: usize,
-    /// Whether kernels of the GPUs themselves read and wrote, over memory shared between processes:
-    /// what one-shot kernels do. Copy engines prove nothing about them.
+    /// Whether kernels of the GPUs themselves read and wrote, over memory shared between processes
+    /// for every pair, and between all GPUs at once: what one-shot kernels do. Copy engines prove
+    /// nothing about them.
     pub kernels: bool,
 }
 
@@ -23,21 +28,36 @@ pub enum ProofError {
     #[error("the measurement is not JSON: {0}")]
     NotJson(String),
     /// A pair that was not right.
-    #[error("{from} to {to} ({mode}, {engine}) was {verdict}")]
+    #[error("{from} to {to} ({how}) was {verdict}")]
     NotIntact {
         /// Requester.
         from: String,
         /// Target.
         to: String,
-        /// Mode.
-        mode: String,
-        /// Engine.
-        engine: String,
+        /// Mode and engine, and the operation where it is one of several.
+        how: String,
         /// What it was.
         verdict: String,
     },
+    /// Transfers at once that were not right.
+    #[error("several transfers at once ({how}) were {verdict}")]
+    Together {
+        /// Pattern and engine.
+        how: String,
+        /// What they were.
+        verdict: String,
+    },
+    /// The check itself does not work on a GPU.
+    #[error("the check itself failed on {gpu}, so its verdicts prove nothing")]
+    Unchecked {
+        /// Which.
+        gpu: String,
+    },
     /// Not every pair of enough GPUs.
-    #[error("it covers {pairs} ordered pairs of {gpus} GPUs; {wanted} GPUs have {all}")]
+    #[error(
+        "it covers {pairs} ordered pairs of {gpus} GPUs; the {wanted} GPUs of the layout have {all}: \
+         measure all of them, or launch each replica by itself with its own measurement"
+    )]
     TooFew {
         /// Pairs that were measured.
         pairs: usize,
@@ -51,60 +71,127 @@ pub enum ProofError {
     /// All-reduce over peers was wrong or not measured.
     #[error("all-reduce of {wanted} GPUs over peer access was not measured right")]
     AllReduce {
-        /// GPUs of the layout.
+        /// GPUs of a tensor-parallel set.
         wanted: usize,
     },
 }
 
+fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[][..], |list| list)
+}
+
+fn word(row: &Value, name: &str) -> String {
+    row.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned()
+}
+
+fn intact(row: &Value) -> bool {
+    row.get("verdict").and_then(Value::as_str) == Some("intact")
+}
+
+/// Pairs that were right, and those of them that kernels read and wrote over shared memory.
+#[derive(Default)]
+struct Pairs {
+    gpus: BTreeSet<String>,
+    ordered: BTreeSet<(String, String)>,
+    by_kernels: BTreeSet<(String, String)>,
+}
+
+impl Pairs {
+    fn of(rows: &[Value]) -> Result<Self, ProofError> {
+        let mut all = Self::default();
+        for row in rows {
+            let (from, to) = (word(row, "from"), word(row, "to"));
+            let (mode, engine) = (word(row, "mode"), word(row, "engine"));
+            let error = |how: String, verdict: String| ProofError::NotIntact {
+                from: from.clone(),
+                to: to.clone(),
+                how,
+                verdict,
+            };
+            if !intact(row) {
+                return Err(error(format!("{mode}, {engine}"), word(row, "verdict")));
+            }
+            let operations = list(row, "operations");
+            if let Some(bad) = operations.iter().find(|one| !intact(one)) {
+                let how = format!("{mode}, {engine}, {}", word(bad, "operation"));
+                return Err(error(how, word(bad, "verdict")));
+            }
+            let done = |name: &str| operations.iter().any(|one| word(one, "operation") == name);
+            all.gpus.extend([from.clone(), to.clone()]);
+            if engine == "sm" && mode == "ipc" && done("read") && done("write") {
+                all.by_kernels.insert((from.clone(), to.clone()));
+            }
+            all.ordered.insert((from, to));
+        }
+        Ok(all)
+    }
+}
+
+/// Whether kernels of all GPUs wrote to each other at once. Anything at once that was not right is
+/// an error, whoever moved the data.
+fn kernels_together(rows: &[Value]) -> Result<bool, ProofError> {
+    if let Some(bad) = rows.iter().find(|row| !intact(row)) {
+        return Err(ProofError::Together {
+            how: format!("{}, {}", word(bad, "pattern"), word(bad, "engine")),
+            verdict: word(bad, "verdict"),
+        });
+    }
+    Ok(rows.iter().any(|row| word(row, "engine") == "sm" && word(row, "pattern") == "all_pairs"))
+}
+
+/// Sums over a tensor-parallel set. Sums that NCCL sent through host memory or a network prove
+/// nothing about peers.
+fn sums(rows: &[Value], tp: usize) -> Result<(), ProofError> {
+    let over_peers: Vec<&Value> = rows.iter().filter(|row| word(row, "arm") == "p2p").collect();
+    let elsewhere = |row: &Value| {
+        let seen = list(row, "transports");
+        !seen.is_empty()
+            && seen
+                .iter()
+                .filter_map(Value::as_str)
+                .all(|one| ["SHM", "NET"].iter().any(|prefix| one.starts_with(prefix)))
+    };
+    let wide = |row: &&&Value| list(row, "gpus").len() >= tp && !elsewhere(row);
+    let missing = tp > 1 && !over_peers.iter().any(|row| wide(&row));
+    if missing || !over_peers.iter().all(|row| intact(row)) {
+        return Err(ProofError::AllReduce { wanted: tp });
+    }
+    Ok(())
+}
+
 impl Proof {
-    /// From the JSON of `peerway test`, for so many GPUs.
+    /// From the JSON of `peerway test`, for a layout: every pair of its GPUs, stages and replicas
+    /// included, and sums over as many as a tensor-parallel set has.
     ///
     /// # Errors
     /// What is missing or was wrong.
-    pub fn from_test(text: &str, ranks: u32) -> Result<Self, ProofError> {
+    pub fn from_test(text: &str, layout: &Layout) -> Result<Self, ProofError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| ProofError::NotJson(error.to_string()))?;
-        let wanted = usize::try_from(ranks).unwrap_or(usize::MAX);
-        let list = |name: &str| value.get(name).and_then(Value::as_array).map_or(&[][..], |l| l);
-        let word = |row: &Value, name: &str| {
-            row.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned()
-        };
-        let mut ordered = std::collections::BTreeSet::new();
-        let mut by_kernels = std::collections::BTreeSet::new();
-        let mut gpus = std::collections::BTreeSet::new();
-        for row in list("pairs") {
-            let (from, to) = (word(row, "from"), word(row, "to"));
-            let (mode, engine) = (word(row, "mode"), word(row, "engine"));
-            let verdict = word(row, "verdict");
-            if verdict != "intact" {
-                return Err(ProofError::NotIntact { from, to, mode, engine, verdict });
-            }
-            gpus.extend([from.clone(), to.clone()]);
-            if engine == "sm" && mode == "ipc" {
-                by_kernels.insert((from.clone(), to.clone()));
-            }
-            ordered.insert((from, to));
+        let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let wanted = size(layout.gpus());
+        if let Some(bad) =
+            list(&value, "self_checks").iter().find(|one| !list(one, "failed").is_empty())
+        {
+            return Err(ProofError::Unchecked { gpu: word(bad, "gpu") });
         }
-        let all = gpus.len() * gpus.len().saturating_sub(1);
-        if gpus.len() < wanted || ordered.len() < all {
+        let pairs = Pairs::of(list(&value, "pairs"))?;
+        let together = kernels_together(list(&value, "together"))?;
+        let seen = pairs.gpus.len();
+        let all = seen * seen.saturating_sub(1);
+        if seen < wanted || pairs.ordered.len() < all {
             return Err(ProofError::TooFew {
-                pairs: ordered.len(),
-                gpus: gpus.len(),
+                pairs: pairs.ordered.len(),
+                gpus: seen,
                 wanted,
                 all: wanted.saturating_mul(wanted.saturating_sub(1)),
             });
         }
-        let sums: Vec<&Value> = list("all_reduce")
-            .iter()
-            .filter(|row| {
-                row.get("arm").and_then(Value::as_str) == Some("p2p")
-                    && row.get("gpus").and_then(Value::as_array).map_or(0, Vec::len) >= wanted
-            })
-            .collect();
-        let right = |row: &&Value| row.get("verdict").and_then(Value::as_str) == Some("intact");
-        if sums.is_empty() || !sums.iter().all(right) {
-            return Err(ProofError::AllReduce { wanted });
-        }
-        Ok(Self { gpus: gpus.len(), pairs: ordered.len(), kernels: by_kernels.len() == all })
+        sums(list(&value, "all_reduce"), size(layout.tp))?;
+        Ok(Self {
+            gpus: pairs.gpus.into_iter().collect(),
+            pairs: pairs.ordered.len(),
+            kernels: together && pairs.by_kernels.len() == all,
+        })
     }
 }

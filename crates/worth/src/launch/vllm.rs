@@ -1,19 +1,19 @@
 //! vLLM.
 
-use super::{Launch, Mode, Wanted, mode, spelling};
+use super::{Launch, Mode, Wanted, common, mode, quoted, spelling};
 use crate::engine::{EngineName, Version};
 
 const KERNELS: &str = "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC";
 
 pub(super) fn render(wanted: &Wanted, version: Version) -> Launch {
     let read_as = spelling::read_as(EngineName::Vllm, version);
-    let program = format!("vllm serve {}", wanted.path);
+    let program = format!("vllm serve {}", quoted(&wanted.path));
     let mut launch = Launch::new(wanted.engine, read_as, mode(wanted), program);
     let layout = wanted.layout;
     launch.argument(
         format!("--tensor-parallel-size {}", layout.tp),
         "every layer cut over these GPUs",
-        "--tensor-parallel-size 1",
+        "another size, where the model fits",
     );
     if layout.pp > 1 {
         launch.argument(
@@ -28,9 +28,9 @@ pub(super) fn render(wanted: &Wanted, version: Version) -> Launch {
     if layout.attention_dp {
         launch.leave("attention data-parallel", "vLLM has it only as whole data-parallel ranks");
     }
-    if layout.tp > 1 {
+    if layout.together() > 1 {
         match launch.mode {
-            Mode::Safe => safe(&mut launch),
+            Mode::Safe => safe(&mut launch, wanted),
             Mode::Restored => restored(&mut launch, wanted),
         }
     }
@@ -50,7 +50,7 @@ pub(super) fn render(wanted: &Wanted, version: Version) -> Launch {
         );
     }
     launch.argument(
-        format!("--max-num-seqs {}", wanted.concurrency),
+        format!("--max-num-seqs {}", wanted.of_a_replica()),
         "as many as are to run",
         "leave it out",
     );
@@ -64,26 +64,36 @@ pub(super) fn render(wanted: &Wanted, version: Version) -> Launch {
     launch
 }
 
-fn safe(launch: &mut Launch) {
+fn safe(launch: &mut Launch, wanted: &Wanted) {
     launch.variable("NCCL_P2P_DISABLE=1", "NCCL goes through host memory");
-    launch.variable("VLLM_ALLREDUCE_USE_SYMM_MEM=0", "symmetric memory uses peer access by itself");
-    launch.variable("VLLM_ALLREDUCE_USE_FLASHINFER=0", "so does FlashInfer's all-reduce");
-    launch.argument(
-        "--disable-custom-all-reduce",
-        "the engine's own sums use peer access whatever NCCL does",
-        "leave it out, once peer access is proved",
-    );
+    other_ways(launch);
+    if wanted.layout.tp > 1 {
+        launch.argument(
+            "--disable-custom-all-reduce",
+            "the engine's own sums use peer access whatever NCCL does",
+            "leave it out, once peer access is proved",
+        );
+    }
     launch.unset.extend([KERNELS.to_owned(), "VLLM_USE_NCCL_SYMM_MEM".to_owned()]);
 }
 
+/// Ways to use peer access that NCCL's variables do not cover.
+fn other_ways(launch: &mut Launch) {
+    launch.variable("VLLM_ALLREDUCE_USE_SYMM_MEM=0", "symmetric memory uses peer access by itself");
+    launch.variable("VLLM_ALLREDUCE_USE_FLASHINFER=0", "so does FlashInfer's all-reduce");
+}
+
 fn restored(launch: &mut Launch, wanted: &Wanted) {
-    launch.variable(
-        "NCCL_P2P_LEVEL=SYS",
-        "NCCL uses peer access between all GPUs of the set, as measured; without it, it keeps off \
-         across root ports of AMD hosts above two GPUs",
-    );
-    launch.unset.push("NCCL_P2P_DISABLE".to_owned());
-    if wanted.layout.tp == 2 {
+    common::level(launch, wanted);
+    if wanted.layout.tp < 2 {
+        return;
+    }
+    let proved = wanted.proof.as_ref().is_some_and(|proof| proof.kernels);
+    if !proved {
+        other_ways(launch);
+        common::unproved(launch);
+        launch.unset.extend([KERNELS.to_owned(), "VLLM_USE_NCCL_SYMM_MEM".to_owned()]);
+    } else if wanted.layout.tp == 2 {
         launch.variable(
             "VLLM_SKIP_P2P_CHECK=0",
             "the engine tests peer access at start instead of believing the driver",
@@ -92,18 +102,14 @@ fn restored(launch: &mut Launch, wanted: &Wanted) {
     if !wanted.kernels {
         return;
     }
-    let proved = wanted.proof.as_ref().is_some_and(|proof| proof.kernels);
+    let what = format!("{KERNELS}=1");
     if !proved {
-        launch.leave(
-            &format!("{KERNELS}=1"),
-            "the measurement has no reads and writes by kernels over shared memory (mode ipc, engine \
-             sm) for every pair, and these kernels wait for ever where one fails",
-        );
+        launch.leave(&what, common::NO_KERNELS);
     } else if ![2, 4, 8].contains(&wanted.layout.tp) {
-        launch.leave(&format!("{KERNELS}=1"), "the kernels are there for 2, 4 and 8 GPUs");
+        launch.leave(&what, "the kernels are there for 2, 4 and 8 GPUs");
     } else {
         launch.variable(
-            &format!("{KERNELS}=1"),
+            &what,
             "one-shot sums over peer access; needs a tuned policy, and may be behind NCCL without",
         );
         launch.before.push(format!(

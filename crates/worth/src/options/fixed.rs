@@ -3,7 +3,6 @@
 use super::{Available, Basis, Interaction, OptionRow, several};
 use crate::engine::{EngineName, Version};
 use crate::estimate::Context;
-use crate::hardware::Link;
 use crate::interval::Interval;
 
 pub(super) fn rows(context: &Context<'_>) -> Vec<OptionRow> {
@@ -36,6 +35,7 @@ fn reported(
         interaction: Interaction::Independent,
         note: note.to_owned(),
         source,
+        sums_assumed: false,
     }
 }
 
@@ -116,9 +116,10 @@ fn not_here(context: &Context<'_>) -> Vec<OptionRow> {
         interaction: Interaction::Unknown,
         note,
         source,
+        sums_assumed: false,
     };
     let mut rows = Vec::new();
-    if request.gpu.link != Link::Nvlink {
+    if !request.gpu.link.is_nvlink() {
         if request.layout.tp > 2 {
             rows.push(no(
                 "custom-all-reduce",

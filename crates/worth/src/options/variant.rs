@@ -38,7 +38,7 @@ impl Variant {
         let times = if layout.tp == context.request.layout.tp {
             context.times.clone()
         } else {
-            Times::seeds(context.request.gpu.link, layout.tp)
+            context.times_of(layout.tp)
         };
         Self { layout, times, ..Self::same(context) }
     }
@@ -72,10 +72,23 @@ impl Variant {
         ))
     }
 
-    /// Whether its weights leave a tenth of the GPU's memory.
+    /// Whether its weights leave room within the share of memory that the engine may fill.
     fn fits(&self, context: &Context<'_>) -> bool {
-        let cut = f64::from(self.layout.tp) * f64::from(self.layout.pp);
-        self.model.weight_bytes(false) / cut <= context.request.gpu.memory_bytes * 0.85
+        self.layout.weight_bytes(&self.model, self.draft_steps > 0)
+            < context.request.gpu.memory_bytes * context.request.memory_fraction
+    }
+
+    /// Whether sums that its gain rests on were assumed.
+    fn sums_assumed(&self, arm: Arm) -> bool {
+        self.layout.tp > 1 && self.times.arm_assumed(arm)
+    }
+
+    fn available(&self, context: &Context<'_>) -> Available {
+        if self.fits(context) { Available::Yes } else { Available::No }
+    }
+
+    fn note(&self, context: &Context<'_>, note: &str) -> String {
+        if self.fits(context) { note.to_owned() } else { NO_ROOM.to_owned() }
     }
 
     /// The row of an option that is not about peer access.
@@ -96,20 +109,21 @@ impl Variant {
         Ok(OptionRow {
             id,
             title,
-            available: if self.fits(context) { Available::Yes } else { Available::No },
+            available: self.available(context),
             gain_percent: Some(gain),
             gain_with_p2p_percent: with,
             basis: Basis::Estimated,
             interaction: with.map_or(Interaction::Unknown, |with| interaction(gain, with)),
-            note: if self.fits(context) {
-                note.to_owned()
-            } else {
-                "the weights do not fit so".to_owned()
-            },
+            note: self.note(context, note),
             source: MODEL,
+            sums_assumed: self.sums_assumed(Arm::Host)
+                || several(context) && self.sums_assumed(context.peer_arm())
+                || context.sums_assumed(Arm::Host),
         })
     }
 }
+
+const NO_ROOM: &str = "the weights do not fit so";
 
 const MODEL: &str = "the model of docs/worth.md";
 
@@ -136,13 +150,14 @@ fn peer_row(
     Ok(OptionRow {
         id,
         title: title.to_owned(),
-        available: Available::Yes,
+        available: variant.available(context),
         gain_percent: Some(variant.gain(context, arm, Arm::Host)?),
         gain_with_p2p_percent: None,
         basis: Basis::Estimated,
         interaction: Interaction::IsP2p,
-        note: note.to_owned(),
+        note: variant.note(context, note),
         source: MODEL,
+        sums_assumed: variant.sums_assumed(arm) || context.sums_assumed(Arm::Host),
     })
 }
 
@@ -178,9 +193,14 @@ fn peer(context: &Context<'_>) -> Result<Vec<OptionRow>, EstimateError> {
             Arm::PeerKernel,
             &note,
         )?;
-        rows.push(OptionRow { available, ..row });
+        rows.push(worse(row, available, note));
     }
     Ok(rows)
+}
+
+/// What cannot be had for two reasons is said for the first: a row that does not fit stays so.
+fn worse(row: OptionRow, available: Available, note: String) -> OptionRow {
+    if row.available == Available::Yes { OptionRow { available, note, ..row } } else { row }
 }
 
 fn speculation(context: &Context<'_>) -> Result<Vec<OptionRow>, EstimateError> {
@@ -197,6 +217,7 @@ fn speculation(context: &Context<'_>) -> Result<Vec<OptionRow>, EstimateError> {
             note: "the configuration names no such layer; a separate draft model would do"
                 .to_owned(),
             source: MODEL,
+            sums_assumed: false,
         }]);
     }
     // The depth that is best in the middle, unless one was asked for.
@@ -214,7 +235,7 @@ fn speculation(context: &Context<'_>) -> Result<Vec<OptionRow>, EstimateError> {
     }
     let Some((variant, _)) = best else { return Ok(Vec::new()) };
     let title = format!("speculative decoding (MTP, NEXTN), {} draft steps", variant.draft_steps);
-    let assumed = context.request.accepted.is_none();
+    let assumed = !context.accepted_measured(variant.draft_steps);
     let note = if assumed {
         "accepted tokens are assumed: measure them on your own prompts; states of drafted tokens \
          take memory, and fewer requests may run than asked for"
@@ -240,7 +261,7 @@ fn speculation(context: &Context<'_>) -> Result<Vec<OptionRow>, EstimateError> {
 fn weights(context: &Context<'_>) -> Result<Vec<OptionRow>, EstimateError> {
     let request = context.request;
     let heavy = if request.model.moe().is_some() { Part::Experts } else { Part::DenseFfn };
-    let now = request.model.weights.of(heavy).bytes();
+    let now = request.model.weights.bytes(heavy);
     let mut rows = Vec::new();
     let mut candidates = Vec::new();
     if request.gpu.compute_rate_fp8.is_some() {
@@ -373,7 +394,7 @@ fn formats(context: &Context<'_>) -> Result<Vec<OptionRow>, EstimateError> {
             }
             (EngineName::Sglang, Some(_)) => (Available::Yes, row.note.clone()),
         };
-        rows.push(OptionRow { available, note, ..row });
+        rows.push(worse(row, available, note));
     }
     Ok(rows)
 }

@@ -37,13 +37,13 @@ fn sizes_of_the_reference_model() {
     near(model.parameters(Part::Attention) / 12.0, 78.6e6, 0.001);
     near(model.parameters(Part::LinearAttention) / 36.0, 88.5e6, 0.001);
     near(model.state_bytes(None), 153.6e6, 0.001);
-    near(model.kv_bytes_per_token(1, Precision::Bfloat16), 24_576.0, 0.0);
+    near(model.kv_bytes(1.0, 1, Precision::Bfloat16), 24_576.0, 0.0);
     // Two heads on four GPUs: each is kept twice.
-    near(model.kv_bytes_per_token(4, Precision::Bfloat16), 12_288.0, 0.0);
+    near(model.kv_bytes(1.0, 4, Precision::Bfloat16), 12_288.0, 0.0);
     // A latent vector is kept by every GPU.
     let latent = crate::workload::model("deepseek-v3");
-    near(latent.kv_bytes_per_token(1, Precision::Bfloat16), 61.0 * 576.0 * 2.0, 0.0);
-    near(latent.kv_bytes_per_token(8, Precision::Bfloat16), 61.0 * 576.0 * 2.0, 0.0);
+    near(latent.kv_bytes(1.0, 1, Precision::Bfloat16), 61.0 * 576.0 * 2.0, 0.0);
+    near(latent.kv_bytes(1.0, 8, Precision::Bfloat16), 61.0 * 576.0 * 2.0, 0.0);
 }
 
 #[test]

@@ -2,11 +2,10 @@
 
 use peerway_worth::launch::{Line, Outcome, Proof, Wanted, render};
 use peerway_worth::{Layout, hardware};
-use serde_json::json;
 
 use crate::workload::model;
 
-fn wanted(engine: &str) -> Wanted {
+pub(crate) fn wanted(engine: &str) -> Wanted {
     Wanted {
         engine: engine.parse().unwrap(),
         model: model("qwen3.5-122b-a10b"),
@@ -24,7 +23,8 @@ fn wanted(engine: &str) -> Wanted {
 }
 
 fn proof(kernels: bool) -> Proof {
-    Proof { gpus: 4, pairs: 12, kernels }
+    let gpus = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+    Proof { gpus, pairs: 12, kernels }
 }
 
 #[track_caller]
@@ -83,6 +83,10 @@ fn restored_only_as_far_as_proved() {
             ..wanted(engine)
         };
         let launch = render(&wanted).unwrap();
+        assert!(launch.before.iter().any(|step| step.contains("these GPUs and of no others")));
+        // Kernels of the engine's own stay off until a measurement covers kernels.
+        let off = launch.shell().contains("--disable-custom-all-reduce");
+        assert_eq!(off, !proved);
         (
             launch.environment.iter().map(|one| one.text.clone()).collect::<Vec<_>>().join(" "),
             launch.left.len(),
@@ -95,6 +99,8 @@ fn restored_only_as_far_as_proved() {
     assert_eq!(with("sglang@0.5.23", false, true), ("NCCL_P2P_LEVEL=SYS".to_owned(), 0));
     let vllm = "NCCL_P2P_LEVEL=SYS VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1".to_owned();
     assert_eq!(with("vllm@0.33.0", true, true), (vllm, 0));
+    let copies = "NCCL_P2P_LEVEL=SYS VLLM_ALLREDUCE_USE_SYMM_MEM=0 VLLM_ALLREDUCE_USE_FLASHINFER=0";
+    assert_eq!(with("vllm@0.33.0", true, false), (copies.to_owned(), 1));
 }
 
 #[test]
@@ -165,6 +171,65 @@ fn lines_that_a_version_refuses() {
             Changed,
         )],
     );
+    let pcie = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 without a proof of reads and writes by kernels";
+    own(
+        "sglang@0.5.23",
+        "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE=1 python --tp 4",
+        &[(pcie, Outcome::Unsafe)],
+    );
+    own(
+        "sglang@0.5.12",
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 4 \
+         --speculative-num-draft-tokens 8 --max-running-requests 8 --mamba-scheduler-strategy \
+         extra_buffer",
+        &[("top-k above 1, with speculation of the second form as the default", Refused)],
+    );
+    own(
+        "sglang@0.5.12",
+        "--mamba-scheduler-strategy extra_buffer_lazy",
+        &[("extra_buffer_lazy", Refused)],
+    );
+    own(
+        "sglang@0.5.23",
+        "--tp 4 --ep-size 2 --moe-runner-backend flashinfer_cutlass",
+        &[("FlashInfer's CUTLASS experts with --ep-size other than 1 and --tp-size", Refused)],
+    );
+    own(
+        "sglang@0.5.23",
+        "--tp 4 --ep-size 8",
+        &[("experts placed on more GPUs than are tensor-parallel", Refused)],
+    );
+    own("sglang@0.5.23", "--tp 512", &[("more tensor-parallel GPUs than experts", Refused)]);
+    own(
+        "sglang@0.5.23",
+        "--tp 4 --moe-dp-size 3",
+        &[("--moe-dp-size that does not divide tensor parallel", Refused)],
+    );
+    own(
+        "sglang@0.5.23",
+        "--enable-two-batch-overlap",
+        &[(
+            "--enable-two-batch-overlap without an all-to-all backend or attention data-parallel",
+            Refused,
+        )],
+    );
+    own(
+        "sglang@0.5.23",
+        "--linear-attn-decode-backend flashinfer --mamba-radix-cache-strategy no_buffer",
+        &[
+            ("states kept as no_buffer", Changed),
+            ("FlashInfer's decode of linear attention with states kept as no_buffer", Refused),
+        ],
+    );
+    own(
+        "vllm@0.33.0",
+        "--tensor-parallel-size 2 --decode-context-parallel-size 2",
+        &[(
+            "--decode-context-parallel-size where tensor parallel is not above the key and value \
+             heads",
+            Refused,
+        )],
+    );
     own(
         "sglang@0.5.23",
         "--tp 4 --dp-size 2 --attn-dp-size 3",
@@ -186,37 +251,4 @@ fn versions_that_are_not_known() {
     let between = render(&wanted("sglang@0.5.11")).unwrap();
     assert_eq!(between.read_as, "0.5.10");
     assert!(between.notes.iter().any(|note| note.contains("were not read")));
-}
-
-#[track_caller]
-fn proves(change: &str, expected: &str) {
-    let pair = |from: &str, to: &str, engine: &str, mode: &str| json!({"from": from, "to": to, "engine": engine, "mode": mode, "verdict": "intact"});
-    let mut pairs = Vec::new();
-    for (from, to) in [("a", "b"), ("b", "a")] {
-        pairs.push(pair(from, to, "copy", "peer"));
-        pairs.push(pair(from, to, "sm", "ipc"));
-    }
-    let mut sums = vec![json!({"gpus": ["a", "b"], "arm": "p2p", "verdict": "intact"})];
-    match change {
-        "damaged" => pairs[1]["verdict"] = json!("damaged"),
-        "copies only" => pairs.retain(|pair| pair["engine"] == "copy"),
-        "one direction" => pairs.truncate(2),
-        "no sums" => sums.clear(),
-        _ => {}
-    }
-    let text = json!({"pairs": pairs, "all_reduce": sums}).to_string();
-    let seen = match Proof::from_test(&text, 2) {
-        Ok(proof) => format!("{} pairs, kernels {}", proof.pairs, proof.kernels),
-        Err(error) => error.to_string(),
-    };
-    assert_eq!(seen, expected);
-}
-
-#[test]
-fn measurements_that_prove() {
-    proves("", "2 pairs, kernels true");
-    proves("copies only", "2 pairs, kernels false");
-    proves("damaged", "a to b (ipc, sm) was damaged");
-    proves("one direction", "it covers 1 ordered pairs of 2 GPUs; 2 GPUs have 2");
-    proves("no sums", "all-reduce of 2 GPUs over peer access was not measured right");
 }

@@ -5,8 +5,11 @@
 
 mod arithmetic;
 mod compare;
+mod compare_work;
 mod configs;
+mod estimates;
 mod launch;
+mod launch_safety;
 mod properties;
 mod published;
 mod state;

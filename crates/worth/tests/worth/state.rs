@@ -1,7 +1,9 @@
 //! Requests that run beside their states: worked examples of the engine's own formulas. Their
 //! free memory is rounded, so one request more or less is the same.
 
-use peerway_worth::state::{Keeping, StateSetup, running};
+use peerway_worth::launch::render;
+use peerway_worth::state::{Keeping, StateSetup, cap, running};
+use peerway_worth::{Layout, Request};
 
 use crate::workload::{model, reference};
 
@@ -58,4 +60,62 @@ fn without_the_cache_a_request_takes_one_slot() {
     assert_eq!(running(&setup), 5);
     assert_eq!(running(&StateSetup { keeping: Keeping::NoBuffer, ..setup }), 1);
     assert_eq!(running(&StateSetup { free: 0.0, ..setup }), 0);
+}
+
+/// What `estimate` says runs with the defaults of a version, and that `launch` says the same.
+#[track_caller]
+fn both(engine: &str, drafts: u32, expected: (Keeping, u32)) {
+    let request = Request {
+        engine: engine.parse().unwrap(),
+        concurrency: 128,
+        draft_steps: drafts,
+        ..reference()
+    };
+    let cap = cap(&request).unwrap();
+    let wanted_drafts = if drafts > 0 { drafts + 1 } else { 0 };
+    let row = cap.rows.iter().find(|row| row.draft_tokens == wanted_drafts).unwrap();
+    assert_eq!(row.keeping, expected.0);
+    assert!(row.running.abs_diff(expected.1) <= 1, "{}", row.running);
+    let launch = render(&peerway_worth::launch::Wanted {
+        concurrency: 128,
+        draft_steps: drafts,
+        ..crate::launch::wanted(engine)
+    })
+    .unwrap();
+    let said = format!("beside their states {} of 128 requests will run", row.running);
+    assert!(launch.notes.iter().any(|note| note.starts_with(&said)), "{said} {:?}", launch.notes);
+    let estimate = peerway_worth::estimate(&request).unwrap();
+    let said = format!("beside their states {} of 128 requests run", row.running);
+    assert!(estimate.notes.iter().any(|note| note.starts_with(&said)), "{:?}", estimate.notes);
+}
+
+#[test]
+fn estimate_and_launch_count_alike() {
+    both("sglang@0.5.12", 0, (Keeping::NoBuffer, 107));
+    both("sglang@0.5.12", 3, (Keeping::ExtraBuffer, 12));
+    both("sglang@0.5.23", 0, (Keeping::ExtraBuffer, 64));
+    both("sglang@0.5.23", 3, (Keeping::ExtraBuffer, 33));
+    // Three drafted tokens take less than four.
+    both("sglang@0.5.23", 2, (Keeping::ExtraBuffer, 38));
+}
+
+#[test]
+fn data_parallel_attention_keeps_whole_states() {
+    let request = |attention_dp| Request {
+        layout: Layout { attention_dp, ..Layout::tensor(4) },
+        concurrency: 128,
+        ..reference()
+    };
+    let (cut, whole) = (request(false), request(true));
+    let sizes = |request: &Request| peerway_worth::estimate(request).unwrap().sizes;
+    let (of_cut, of_whole) = (sizes(&cut), sizes(&whole));
+    let near = |seen: f64, expected: f64| assert!((seen / expected - 1.0).abs() < 1e-9, "{seen}");
+    let bytes = |a: &peerway_worth::estimate::Sizes| a.state_bytes_per_sequence_per_gpu;
+    near(bytes(&of_whole), bytes(&of_cut) * 4.0);
+    near(of_whole.kv_bytes_per_token_per_gpu, 24_576.0);
+    assert_eq!((of_cut.all_reduces_per_step, of_whole.all_reduces_per_step), (97, 0));
+    // Each GPU keeps a quarter of the requests, whole.
+    let cap = cap(&whole).unwrap();
+    near(cap.state_bytes, bytes(&of_whole));
+    assert!(cap.rows[0].running < 64 && cap.rows[0].running.is_multiple_of(4));
 }

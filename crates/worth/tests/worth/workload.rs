@@ -19,6 +19,7 @@ pub(crate) fn reference() -> Request {
         prompt: 1024,
         output: 1024,
         times: None,
+        other_times: Vec::new(),
         draft_steps: 0,
         accepted: None,
         kv: Precision::Bfloat16,

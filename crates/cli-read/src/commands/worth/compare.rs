@@ -61,7 +61,7 @@ pub fn run(global: &Global, wanted: &CompareArgs, output: &mut Output) -> Result
     if wanted.factorial {
         let found = factorial::analyse(&read(&groups.concat())?);
         let failed = found.gates.values().any(|gate| gate.state == GateState::Failed);
-        let empty = found.effects.is_empty();
+        let empty = found.effects.is_empty() || !found.incomparable.is_empty();
         if text {
             output.push(&factorial_page(&found));
         } else {
@@ -130,7 +130,11 @@ fn noise(runs: &[Run]) -> Option<f64> {
 }
 
 fn propose(wanted: &CompareArgs, effect: f64, pilot: &[Run]) -> Result<Design, CliError> {
-    design::propose(effect, noise(pilot), !wanted.no_mtp, !wanted.no_kernels, wanted.seed)
+    let loads: std::collections::BTreeSet<&String> =
+        pilot.iter().flat_map(|run| run.levels.keys()).collect();
+    let loads = u32::try_from(loads.len()).unwrap_or(u32::MAX);
+    let noise = noise(pilot);
+    design::propose(effect, noise, !wanted.no_mtp, !wanted.no_kernels, loads, wanted.seed)
         .map_err(|error| CliError::Wishes { why: error.to_string() })
 }
 
@@ -243,8 +247,14 @@ fn factorial_page(found: &Factorial) -> String {
             "      ",
         ));
     }
-    for (cell, gate) in &found.gates {
-        out.push_str(&gate_lines(gate, &format!("outputs of {cell}: ")));
+    for why in &found.incomparable {
+        out.push_str(&wrap(why, "cannot be compared: ", "  "));
+    }
+    for note in &found.notes {
+        out.push_str(&wrap(note, "note: ", "      "));
+    }
+    for (cells, gate) in &found.gates {
+        out.push_str(&gate_lines(gate, &format!("outputs, {cells}: ")));
     }
     for (what, noise) in &found.noise_percent {
         add(&mut out, &format!("noise, {what}: {noise:.1} %\n"));
@@ -262,7 +272,7 @@ fn factorial_page(found: &Factorial) -> String {
         );
         out.push_str(&wrap(&text, "  ", "      "));
     }
-    if found.effects.is_empty() {
+    if found.effects.is_empty() && found.incomparable.is_empty() {
         out.push_str("no effect can be told: no two cells were run, or none of them twice\n");
     }
     out

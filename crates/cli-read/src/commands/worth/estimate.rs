@@ -72,7 +72,8 @@ pub struct Workload {
     /// Draft steps of speculation (default: the best of 1 to 3)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub draft_steps: u32,
-    /// Tokens that a verification gives on your prompts, as the engine's metrics say
+    /// Tokens that a verification gives on your prompts with --draft-steps, as the engine's metrics
+    /// say
     #[arg(long, value_name = "TOKENS")]
     pub accept_length: Option<f64>,
     /// How keys and values are kept
@@ -133,18 +134,13 @@ impl Workload {
             expert_parallel: self.expert_parallel,
             attention_dp: self.attention_dp,
         };
-        let times = self
-            .all_reduce
-            .as_deref()
-            .map(|path| {
-                let text = text_of("the measurement", path, MOST_MEASUREMENT)?;
-                Times::from_test(&text, gpu.link, tp).map_err(|error| CliError::OptionFile {
-                    what: "the measurement",
-                    path: path.display().to_string(),
-                    why: error.to_string(),
-                })
-            })
-            .transpose()?;
+        let (times, other_times) = match self.all_reduce.as_deref() {
+            Some(path) => {
+                let (times, others) = sums(path, gpu, tp)?;
+                (Some(times), others)
+            }
+            None => (None, Vec::new()),
+        };
         Ok(Some(Request {
             model,
             engine: self.engine,
@@ -154,6 +150,7 @@ impl Workload {
             prompt: self.prompt_tokens,
             output: self.output_tokens,
             times,
+            other_times,
             draft_steps: self.draft_steps,
             accepted: self.accept_length,
             kv: match self.kv {
@@ -165,6 +162,17 @@ impl Workload {
             assumptions: Assumptions::default(),
         }))
     }
+}
+
+/// Measured sums of one number of GPUs, and of the others in the file.
+fn sums(path: &Path, gpu: Gpu, tp: u32) -> Result<(Times, Vec<Times>), CliError> {
+    let text = text_of("the measurement", path, MOST_MEASUREMENT)?;
+    let times = Times::from_test(&text, gpu.link, tp).map_err(|error| CliError::OptionFile {
+        what: "the measurement",
+        path: path.display().to_string(),
+        why: error.to_string(),
+    })?;
+    Ok((times, Times::others_from_test(&text, gpu.link, tp)))
 }
 
 /// A model by its file, its directory or its name.

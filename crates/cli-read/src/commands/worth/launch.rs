@@ -57,7 +57,7 @@ pub fn run(global: &Global, wanted: &LaunchArgs, output: &mut Output) -> Result<
         .as_deref()
         .map(|path| {
             let text = text_of("the measurement", path, MOST_MEASUREMENT)?;
-            Proof::from_test(&text, request.layout.tp).map_err(|error| CliError::NotProved {
+            Proof::from_test(&text, &request.layout).map_err(|error| CliError::NotProved {
                 path: path.display().to_string(),
                 why: error.to_string(),
             })
@@ -78,7 +78,8 @@ pub fn run(global: &Global, wanted: &LaunchArgs, output: &mut Output) -> Result<
         own: Line::of_words(&wanted.own),
     })
     .map_err(|error| CliError::Wishes { why: error.to_string() })?;
-    let refused = launch.refusals.iter().any(|one| one.outcome == Outcome::Refused);
+    let refused =
+        launch.refusals.iter().any(|one| matches!(one.outcome, Outcome::Refused | Outcome::Unsafe));
     if global.format == Format::Text {
         output.push(&page(&launch));
     } else {
@@ -100,6 +101,7 @@ fn page(launch: &Launch) -> String {
         let head = match refusal.outcome {
             Outcome::Refused => "refused: ",
             Outcome::Changed => "changed: ",
+            Outcome::Unsafe => "unsafe: ",
         };
         let text = format!("{}: {} ({})", refusal.what, refusal.why, refusal.source);
         out.push_str(&wrap(&text, head, "         "));

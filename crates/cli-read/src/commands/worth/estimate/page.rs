@@ -103,7 +103,7 @@ fn head(estimate: &Estimate) -> String {
     }
     out.push_str(&wrap(&memory, "", "  "));
     if estimate.all_reduce_assumed {
-        out.push_str("all-reduce times: assumed, not measured on this host\n");
+        out.push_str("all-reduce times: assumed where said, not measured on this host\n");
     }
     for note in &estimate.notes {
         out.push_str(&wrap(note, "note: ", "      "));
@@ -130,16 +130,22 @@ fn decode(rows: &[DecodeRow]) -> String {
     let mut out = format!("\n{}\n", bold("decode"));
     for row in rows {
         let text = format!(
-            "{} tokens/s; step {} ms; messages {:.0} % of it; bound by {}",
+            "{} tokens/s; step {} ms; messages {:.0} % of it; bound by {}{}",
             interval(row.tokens_per_second),
             millis(row.step_seconds),
             row.message_share.mid * 100.0,
-            row.bound.words()
+            row.bound.words(),
+            sums(row.sums_assumed)
         );
         out.push_str(&wrap(&text, &format!("  {:<22}", row.arm.title()), &" ".repeat(24)));
     }
     out.push_str(&terms(rows.iter().map(|row| (column(row.arm), row.terms.as_slice()))));
     out
+}
+
+/// Said of each row whose all-reduce times were not measured.
+fn sums(assumed: bool) -> &'static str {
+    if assumed { "; sums assumed" } else { "" }
 }
 
 /// Heading of a column.
@@ -194,9 +200,10 @@ fn prefill(rows: &[PrefillRow]) -> String {
     let mut out = format!("\n{}\n", bold("prefill"));
     for row in rows {
         let text = format!(
-            "a prompt alone takes {} s; bound by {}",
+            "a prompt alone takes {} s; bound by {}{}",
             interval(row.prompt_seconds),
-            row.bound.words()
+            row.bound.words(),
+            sums(row.sums_assumed)
         );
         out.push_str(&wrap(&text, &format!("  {:<22}", row.arm.title()), &" ".repeat(24)));
     }
@@ -210,10 +217,11 @@ fn value(estimate: &Estimate) -> String {
     let mut out = format!("\n{}\n", bold("what peer access is worth, against none"));
     for row in &estimate.p2p {
         let text = format!(
-            "decode {}; prefill time {}; whole requests {}",
+            "decode {}; prefill time {}; whole requests {}{}",
             percent(row.decode_percent),
             percent(row.prefill_time_percent.map(|one| -one)),
-            percent(row.requests_percent)
+            percent(row.requests_percent),
+            sums(row.sums_assumed)
         );
         out.push_str(&wrap(&text, &format!("  {:<22}", row.arm.title()), &" ".repeat(24)));
     }
