@@ -88,7 +88,7 @@ fn lasting(global: &Global, probe: Option<&Path>) -> Result<Lasting, CliError> {
     let error = |why: String| CliError::Wishes { why };
     let absolute = |path: &Path| -> Result<String, CliError> {
         let path = std::path::absolute(path).map_err(|why| error(why.to_string()))?;
-        let text = path.to_str().filter(|text| text.bytes().all(|byte| PLAIN(byte)));
+        let text = path.to_str().filter(|text| text.bytes().all(PLAIN));
         text.map(str::to_owned).ok_or_else(|| {
             error(format!("{} has characters that a unit cannot name plainly", path.display()))
         })
