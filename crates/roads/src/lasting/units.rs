@@ -137,7 +137,8 @@ impl Says<'_> {
         let file = "/run/peerway-map.json";
         format!(
             "# Written by Peerway: makes the map anew whenever the driver binds: a new plan, applied\n\
-             # and proved. Until then, and where anything fails, the environment is safe.\n\
+             # and proved. Until then, and where anything fails, the environment is safe. Whoever had\n\
+             # this unit installed took a road that was never tried on GPUs (--unproved) with it.\n\
              [Unit]\n\
              Description=Peerway: the peer map\n\
              Requires=peerway-safe.service\n\
@@ -149,7 +150,7 @@ impl Says<'_> {
              Type=oneshot\n\
              ExecStart={}\n\
              ExecStart={program} plan peer-map --device {devices} --stop operator -o {file}\n\
-             ExecStart={program} apply {file}{}\n\
+             ExecStart={program} apply {file} --unproved{}\n\
              ExecStart={program} confirm\n",
             copies(),
             self.probe()
