@@ -206,12 +206,7 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     let mut notes = Vec::new();
     // Before anything is measured, so that a result is not lost for want of a place.
     let keep = kept::Keep::open(arguments.state.as_deref());
-    let look = Look::take(&program, arguments.records.as_deref()).unwrap_or_else(|why| {
-        notes.push(format!(
-            "the host could not be looked at first ({why}): whether GPUs are in use is unknown"
-        ));
-        Look::default()
-    });
+    let look = Look::take(&program, arguments.records.as_deref(), look::LIMIT);
     notes.extend(look.holder_gaps());
     let mut settings = match settings(program, arguments, &look) {
         Ok(settings) => settings,
@@ -231,12 +226,14 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     // In a container, or in its view, a part of the GPUs is what there is.
     let exit = verdict::exit(&measured, arguments.within.is_none() && is_host());
     let view = arguments.within.as_ref().map(ToString::to_string);
-    let kept =
-        keep.and_then(|keep| keep_result(keep, &place, &measured, view.as_deref(), &mut notes));
+    let kept = keep.and_then(|keep| {
+        let how = (view.as_deref(), settings.depth);
+        keep_result(keep, &place, &measured, how, &mut notes)
+    });
     if let Err(why) = kept {
         notes.push(format!("the result is not kept for peerway status: {why}"));
     }
-    let comparison = baseline.map(|baseline| baseline.compare(&measured));
+    let comparison = baseline.map(|baseline| baseline.compare(&measured, settings.depth));
     let exit = comparison.as_ref().map_or(exit, |comparison| exit.and(comparison.exit()));
     let test = Test::new(settings.depth, notes, measured, comparison);
     let text = match global.format {
@@ -255,7 +252,7 @@ fn keep_result(
     keep: kept::Keep,
     place: &Path,
     measured: &Measurement,
-    view: Option<&str>,
+    (view, depth): (Option<&str>, Depth),
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
     let root = Root::open(place).map_err(|error| error.to_string())?;
@@ -267,7 +264,7 @@ fn keep_result(
             "the result replaces no prediction: the host could not be looked at: {why}"
         ));
     });
-    match kept::brief(&root, measured, (view, Timestamp::now()), after.ok().as_ref()) {
+    match kept::brief(&root, measured, (view, depth, Timestamp::now()), after.ok().as_ref()) {
         Some(test) => keep.replace(&test),
         // The last one stays.
         None => Ok(()),
@@ -314,8 +311,8 @@ fn settings(program: PathBuf, arguments: &TestArgs, look: &Look) -> Result<Setti
     let tenant = arguments.within.as_ref().and_then(view::Wanted::tenant);
     let own = look.gpus_of(tenant.as_deref());
     settings.in_use = look.in_use();
+    settings.in_use_unknown = look.unknown();
     settings.in_use.retain(|used| own.contains(&used.gpu));
-    settings.line_rates = look.line_rates();
     settings.depth = match arguments.depth {
         Thoroughness::Quick => Depth::Quick,
         Thoroughness::Standard => Depth::Standard,
@@ -346,7 +343,7 @@ fn settings(program: PathBuf, arguments: &TestArgs, look: &Look) -> Result<Setti
             ));
         }
         settings.gpus = vec![from, to];
-    } else if !settings.in_use.is_empty() && !settings.allow_in_use {
+    } else if !settings.in_use.is_empty() && !settings.allow_in_use && !own.is_empty() {
         // Named one by one, so that those in use are not even opened.
         settings.gpus = own;
     } else {

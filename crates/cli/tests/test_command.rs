@@ -19,7 +19,8 @@ fn test(script: &str, arguments: &[&str]) -> Output {
     // Removed at the end; the processes of one measurement share memory through it.
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_peerway"));
-    command.args(["test", "--small"]);
+    // Whoever runs the tests need not be allowed to see whether GPUs of this machine are in use.
+    command.args(["test", "--small", "--allow-in-use"]);
     if !arguments.contains(&"--state") {
         command.arg("--state").arg(folder.path());
     }
@@ -32,6 +33,8 @@ fn test(script: &str, arguments: &[&str]) -> Output {
         .args(arguments)
         .env(VARIABLE, format!("{script} folder={}", folder.path().display()))
         .env_remove("CUDA_VISIBLE_DEVICES")
+        // Somebody's setting for a server, which is not what is measured.
+        .env("NCCL_ALGO", "Tree")
         .output()
         .unwrap()
 }
@@ -76,6 +79,62 @@ fn honest_gpus_pass() {
     }
     let reduced = document["all_reduce"].as_array().unwrap();
     assert!(reduced.iter().any(|row| row["arm"] == "p2p" && row["verdict"] == "intact"));
+}
+
+#[test]
+fn a_context_that_dies_in_mid_transfer_is_not_right() {
+    let script = "gpus=2 memory=256m error=cuLaunchKernel:719:500";
+    check(script, &[], 8);
+    check("gpus=2 error=cuEventElapsedTime:719:15", &[], 8);
+}
+
+/// What is kept of a measurement.
+fn kept(script: &str, code: i32) -> Value {
+    let place = host();
+    let state = place.path().join("var/lib/peerway");
+    let (records, folder) = (place.path().display().to_string(), state.display().to_string());
+    check(script, &["--records", &records, "--state", &folder], code);
+    serde_json::from_slice(&std::fs::read(state.join("test/last.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_kept_says_how_much_was_tested_and_what_broke() {
+    let last = kept("gpus=2", 0);
+    assert_eq!(last["depth"], "quick");
+    assert!(last["pairs"].as_array().unwrap().iter().all(|pair| pair["sampled_bytes"] == 0));
+    let last = kept("gpus=2 fault=break:719 from=0 to=1", 8);
+    let outcome = |from: &str| {
+        let pairs = last["pairs"].as_array().unwrap();
+        pairs.iter().find(|pair| pair["from"] == from).unwrap()["outcome"].clone()
+    };
+    let outcomes = (outcome("0000:21:00.0"), outcome("0000:41:00.0"));
+    assert_eq!(outcomes, ("broken".into(), "intact".into()));
+    let last = kept("gpus=2 fault=zeros kernel=nccl", 7);
+    assert!(last["pairs"].as_array().unwrap().iter().all(|pair| pair["outcome"] == "damaged"));
+}
+
+#[test]
+fn nccl_obeys_nobody_elses_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("environment");
+    check(&format!("gpus=2 witness={}", path.display()), &[], 0);
+    let environment = std::fs::read_to_string(&path).unwrap();
+    assert!(environment.contains("NCCL_CONF_FILE=/dev/null\n"), "{environment}");
+    assert!(!environment.contains("NCCL_ALGO"), "{environment}");
+}
+
+#[test]
+fn what_killed_measurements_left_is_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().display().to_string();
+    let test = folder.path().join("test");
+    std::fs::create_dir(&test).unwrap();
+    // Numbers of processes stay below this.
+    let (left, other) = (test.join("last.json.4194304"), test.join("last.json.mine"));
+    std::fs::write(&left, "").unwrap();
+    std::fs::write(&other, "").unwrap();
+    check("gpus=2", &["--state", &state], 0);
+    assert!(!left.exists() && other.exists() && test.join("last.json").exists());
 }
 
 #[test]
@@ -139,7 +198,16 @@ fn the_probe_protocol_is_spoken() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let ask = |script: &str| -> Value {
         let output = Command::new(env!("CARGO_BIN_EXE_peerway"))
-            .args(["probe", "--from", "0000:21:00.0", "--to", "0000:41:00.0", "--bytes", "65536"])
+            .args([
+                "probe",
+                "--allow-in-use",
+                "--from",
+                "0000:21:00.0",
+                "--to",
+                "0000:41:00.0",
+                "--bytes",
+                "65536",
+            ])
             .arg("--cuda")
             .arg(library())
             .env(VARIABLE, format!("{script} folder={}", folder.path().display()))
@@ -275,6 +343,12 @@ fn an_earlier_answer_is_compared() {
 
 #[test]
 fn people_get_a_page_that_fits() {
+    let output = test("gpus=2 hang=cuInit", &["--child-limit", "2"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("THE DRIVER OR A GPU") && text.contains("not by peer access"),
+        "{text}"
+    );
     let output = test("gpus=2 fault=zeros from=1 to=0", &["--depth", "quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");

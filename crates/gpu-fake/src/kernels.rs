@@ -1,5 +1,6 @@
 //! The kernels by name, done anew from their description: what each stores, compares and reports.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::machine::{Machine, code};
@@ -36,10 +37,27 @@ const GO: u64 = 4096;
 /// Seconds that one remote access takes.
 const REMOTE: f64 = 0.7e-6;
 
+thread_local! {
+    static RUNNING: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// The kernel that this thread runs; empty while it runs none.
+pub(crate) fn running() -> &'static str {
+    RUNNING.get()
+}
+
+/// Runs something under a kernel's name.
+pub(crate) fn named<T>(name: &'static str, act: impl FnOnce() -> T) -> T {
+    RUNNING.set(name);
+    let done = act();
+    RUNNING.set("");
+    done
+}
+
 impl Kernel {
     /// Runs on a GPU; gives the seconds that it would take.
     pub(crate) fn run(&self, machine: &Machine, gpu: usize, given: &[u64]) -> Result<f64, i32> {
-        let seconds = (self.run)(machine, gpu, given)?;
+        let seconds = named(self.name, || (self.run)(machine, gpu, given))?;
         machine.arrive()?;
         Ok(seconds)
     }

@@ -90,7 +90,11 @@ impl Machine {
                 Engine::Sm => Err(code::ILLEGAL_ADDRESS),
             };
         }
-        match self.fault(from, place.gpu, engine) {
+        let restricted = self.script.fault.is_some_and(|fault| {
+            place.at < fault.above
+                || fault.kernel.is_some_and(|only| only != crate::kernels::running())
+        });
+        match self.fault(from, place.gpu, engine).filter(|_| !restricted) {
             Some(Kind::Hang) => sleep_for_ever(),
             Some(Kind::Break(error)) => Err(error),
             None => Ok(None),

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::calls::queue;
+use crate::kernels::named;
 use crate::machine::{Machine, lock, machine};
 use crate::script::{Engine, Kind};
 use spread::Spread;
@@ -45,8 +46,12 @@ thread_local! {
     static GROUP: RefCell<Vec<Part>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What its kernels go by.
+pub(crate) const NAME: &str = "nccl";
+
 fn p2p() -> bool {
-    std::env::var_os("NCCL_P2P_DISABLE").is_none_or(|value| value != "1")
+    !machine().script.nccl_shm
+        && std::env::var_os("NCCL_P2P_DISABLE").is_none_or(|value| value != "1")
 }
 
 /// A line as NCCL prints it.
@@ -196,9 +201,11 @@ extern "C" fn ncclGroupEnd() -> c_int {
         let pushed = queue.push(Box::new(move |_| {
             match &own.spread {
                 Some(spread) => {
-                    spread.reduce(machine(), (own.send, own.receive), own.count)?;
+                    named(NAME, || spread.reduce(machine(), (own.send, own.receive), own.count))?;
                 }
-                None => meeting.meet(all.len(), || reduce(machine(), &all))?,
+                None => {
+                    meeting.meet(all.len(), || named(NAME, || reduce(machine(), &all)))?;
+                }
             }
             let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
             Ok(if p2p() { 10e-6 + bytes / 40e9 } else { 30e-6 + bytes / 20e9 })

@@ -17,7 +17,7 @@ pub struct Script {
     pub addresses: Vec<String>,
     /// The fault, if any.
     pub fault: Option<Fault>,
-    /// Calls that fail: name, code, and how often the call works before.
+    /// Calls that fail: name, code, and how often the call works before; code -1 ends the process.
     pub errors: Vec<(String, i32, u64)>,
     /// A call that never returns.
     pub hang: Option<String>,
@@ -31,6 +31,12 @@ pub struct Script {
     pub blind: bool,
     /// File to which an IOMMU's line about each faulty pair is added, in records of `/dev/kmsg`.
     pub kmsg: Option<String>,
+    /// Memory of each GPU that somebody else has.
+    pub taken: u64,
+    /// NCCL goes through shared memory whatever it is told.
+    pub nccl_shm: bool,
+    /// One bit of each queued copy between host and GPU is wrong.
+    pub host_bits: bool,
     /// File into which each process that loads the library writes who it is.
     pub witness: Option<String>,
 }
@@ -46,6 +52,10 @@ pub struct Fault {
     pub to: Option<usize>,
     /// Only for this engine.
     pub engine: Option<Engine>,
+    /// Only while this kernel runs, or `nccl`.
+    pub kernel: Option<&'static str>,
+    /// Only from this place of the target's memory on.
+    pub above: u64,
 }
 
 /// What moves data.
@@ -95,7 +105,8 @@ impl Script {
     /// fault by a misspelling.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut script = Self::default();
-        let mut fault = Fault { kind: Kind::Drop, from: None, to: None, engine: None };
+        let mut fault =
+            Fault { kind: Kind::Drop, from: None, to: None, engine: None, kernel: None, above: 0 };
         let mut faulty = false;
         for word in text.split_whitespace() {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -128,6 +139,11 @@ impl Script {
                 "from" => fault.from = Some(number()?),
                 "to" => fault.to = Some(number()?),
                 "engine" => fault.engine = Some(engine(value)?),
+                "kernel" => fault.kernel = Some(kernel(value)?),
+                "above" => fault.above = size(value)?,
+                "taken" => script.taken = size(value)?,
+                "nccl-shm" => script.nccl_shm = true,
+                "host-bits" => script.host_bits = true,
                 _ => return Err(format!("{word} means nothing")),
             }
         }
@@ -174,7 +190,7 @@ impl Script {
             let from = dice.pick(gpus);
             (Some(from), Some((from + 1 + dice.pick(gpus - 1)) % gpus))
         };
-        script.fault = Some(Fault { kind, from, to, engine });
+        script.fault = Some(Fault { kind, from, to, engine, kernel: None, above: 0 });
         script
     }
 
@@ -201,6 +217,9 @@ impl Default for Script {
             folder: None,
             blind: false,
             kmsg: None,
+            taken: 0,
+            nccl_shm: false,
+            host_bits: false,
             witness: None,
         }
     }
@@ -266,6 +285,12 @@ fn engine(text: &str) -> Result<Engine, String> {
         "sm" => Ok(Engine::Sm),
         _ => Err(format!("engine={text} means nothing")),
     }
+}
+
+fn kernel(text: &str) -> Result<&'static str, String> {
+    let names = crate::kernels::KERNELS.iter().map(|kernel| kernel.name).chain([crate::nccl::NAME]);
+    let mut names = names.filter(|name| *name == text);
+    names.next().ok_or_else(|| format!("kernel={text} means nothing"))
 }
 
 fn kind(text: &str) -> Result<Kind, String> {

@@ -13,7 +13,7 @@ use crate::precondition::{Precondition, Unmet};
 use crate::protocol::{AllReduceWork, Event};
 use crate::report::Reporter;
 use crate::result::{AllReduceResult, Verdict};
-use crate::speed::{float, float_of, median, per_second};
+use crate::speed::{capped, float, float_of, median, per_second};
 use crate::status::GpuError;
 
 /// Checked runs of each size, with fresh values each time.
@@ -80,8 +80,7 @@ pub(crate) fn run(
                 finish_row(&mut row, *seconds);
             }
             Err(error) => {
-                let hung = matches!(error, GpuError::Hung { .. });
-                row.verdict = if hung { Verdict::Hung } else { Verdict::Refused };
+                row.verdict = error.verdict();
                 row.detail = Some(error.to_string());
             }
         }
@@ -144,23 +143,39 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Checks a size with the values of `seed` and the following, then times it where it was
-    /// right: wrong elements on these ranks, and the median time.
+    /// Checks a size, then times it where it was right: wrong elements on these ranks, and the
+    /// median time.
     fn size(&self, bytes: u64, seed: u64) -> Result<(u64, Option<f64>), GpuError> {
-        let count = bytes / 4;
+        let (wrong, one) = self.check(bytes, seed)?;
+        if wrong > 0 {
+            return Ok((wrong, None));
+        }
+        let iterations = capped(self.iterations, self.limit, one);
+        Ok((0, Some(self.time(bytes, iterations)?)))
+    }
+
+    /// Checks a size with the values of `seed` and the following: wrong elements on these ranks,
+    /// and how long the last sum took here.
+    fn check(&self, bytes: u64, seed: u64) -> Result<(u64, Duration), GpuError> {
         let mut wrong = 0;
+        let mut last = Duration::ZERO;
         for round in 0..CHECKED {
             // Both forms: engines use the one in place, and the other leaves its input alone.
             let in_place = round % 2 == 1;
-            wrong += self.checked(count, seed + round, in_place)?;
+            let (found, took) = self.checked(bytes / 4, seed + round, in_place)?;
+            wrong += found;
+            last = took;
         }
-        // Other processes may have seen wrong sums where this one did not: all of them take the
-        // same turns, so that none waits for one that has gone on.
+        Ok((wrong, last))
+    }
+
+    /// The median time of one all-reduce.
+    fn time(&self, bytes: u64, iterations: u32) -> Result<f64, GpuError> {
         let mut figures = Vec::new();
         for _ in 0..FIGURES {
-            figures.push(self.timed(count)?.as_secs_f64());
+            figures.push(self.timed(bytes / 4, iterations)?.as_secs_f64());
         }
-        Ok((wrong, (wrong == 0).then(|| median(figures))))
+        Ok(median(figures))
     }
 
     fn run(&self, count: u64, in_place: bool) -> Result<(), GpuError> {
@@ -192,8 +207,9 @@ impl Bench<'_> {
         self.communicator.background()
     }
 
-    /// One all-reduce of fresh values; how many elements are wrong over all ranks.
-    fn checked(&self, count: u64, seed: u64, in_place: bool) -> Result<u64, GpuError> {
+    /// One all-reduce of fresh values; how many elements are wrong over all ranks, and how long it
+    /// took by this process's clock.
+    fn checked(&self, count: u64, seed: u64, in_place: bool) -> Result<(u64, Duration), GpuError> {
         for rank in self.ranks {
             let poison = rank.receive.bytes();
             rank.gpu.enter()?;
@@ -202,8 +218,10 @@ impl Bench<'_> {
             rank.gpu.sum_fill(input.pointer(), count, rank.number, seed)?;
         }
         self.finish()?;
+        let start = Instant::now();
         self.run(count, in_place)?;
         self.finish()?;
+        let took = start.elapsed();
         let mut wrong = 0;
         for rank in self.ranks {
             rank.gpu.clear_report()?;
@@ -212,11 +230,11 @@ impl Bench<'_> {
             let [found, ..] = rank.gpu.read_report()?;
             wrong += found;
         }
-        Ok(wrong)
+        Ok((wrong, took))
     }
 
     /// Time of one all-reduce, over several in a row; the slowest rank counts.
-    fn timed(&self, count: u64) -> Result<Duration, GpuError> {
+    fn timed(&self, count: u64, iterations: u32) -> Result<Duration, GpuError> {
         let mut marks = Vec::new();
         for rank in self.ranks {
             rank.gpu.enter()?;
@@ -224,7 +242,7 @@ impl Bench<'_> {
             start.record(rank.gpu.stream())?;
             marks.push((rank.gpu, start, end));
         }
-        for _ in 0..self.iterations {
+        for _ in 0..iterations {
             self.run(count, false)?;
         }
         for (gpu, _, end) in &marks {
@@ -237,6 +255,6 @@ impl Bench<'_> {
             gpu.enter()?;
             longest = longest.max(end.since(start)?);
         }
-        Ok(longest / self.iterations.max(1))
+        Ok(longest / iterations.max(1))
     }
 }

@@ -216,6 +216,25 @@ pub trait Watch {
     fn sample(&mut self);
     /// The span ends.
     fn end(&mut self) -> Evidence;
+    /// What was recorded between the last two spans, about any GPU: errors can be told after
+    /// whoever made them has ended.
+    fn between(&mut self) -> Evidence {
+        Evidence::default()
+    }
+    /// What the links on the way between two GPUs carry, by what was seen in the last span; none
+    /// where that can't be said.
+    fn line(&self, _from: PciAddress, _to: PciAddress) -> Option<LineSeen> {
+        None
+    }
+}
+
+/// What the narrowest link on a way carries, bytes per second one way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineSeen {
+    /// At the speed and width that links were seen at while they were at work.
+    pub seen: f64,
+    /// At the best that both ends of each link can: no transfer can be faster.
+    pub most: f64,
 }
 
 /// Sees nothing.

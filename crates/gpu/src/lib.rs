@@ -39,8 +39,8 @@ mod verdict;
 pub use child::main as child_main;
 pub use enter::{View, main as enter_main};
 pub use evidence::{
-    BusErrors, Evidence, LinkSeen, RefusedRequests, Severity, Unwatched, Watch, WorkEvidence,
-    XidSeen,
+    BusErrors, Evidence, LineSeen, LinkSeen, RefusedRequests, Severity, Unwatched, Watch,
+    WorkEvidence, XidSeen,
 };
 pub use measure::{InUse, LineRate, Progress, Settings, measure, measure_watched};
 pub use parent::{ChildEnd, Launch, Limits, run_child};

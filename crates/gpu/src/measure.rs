@@ -8,7 +8,7 @@ mod run;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peerway_core::address::PciAddress;
 
@@ -18,7 +18,7 @@ use crate::parent::Launch;
 use crate::plan::{Depth, arena_bytes};
 use crate::precondition::{Precondition, Unmet};
 use crate::protocol::{Event, Work};
-use crate::result::{Engine, Measurement, Mode, PairResult, Verdict};
+use crate::result::{Engine, Measurement, Mode, Operation, PairResult, Verdict};
 
 /// What to measure, and how.
 #[derive(Clone, Debug)]
@@ -40,7 +40,9 @@ pub struct Settings {
     pub only: Option<(PciAddress, PciAddress)>,
     /// GPUs that somebody uses, as far as the caller could see.
     pub in_use: Vec<InUse>,
-    /// Measure GPUs in use all the same.
+    /// Why it can't be said of the others that nobody uses them; none where it can.
+    pub in_use_unknown: Option<String>,
+    /// Measure GPUs in use all the same, and those of which that is unknown.
     pub allow_in_use: bool,
     /// How memory is made reachable.
     pub modes: Vec<Mode>,
@@ -76,6 +78,8 @@ pub struct Settings {
     pub step_limit: Duration,
     /// Time for one child.
     pub child_limit: Duration,
+    /// When all of it has to be over, if there is such a time.
+    pub deadline: Option<Instant>,
 }
 
 /// A GPU that somebody uses.
@@ -126,6 +130,7 @@ impl Settings {
             expected: Vec::new(),
             only: None,
             in_use: Vec::new(),
+            in_use_unknown: None,
             allow_in_use: false,
             modes: vec![Mode::Peer, Mode::Vmm, Mode::Ipc],
             engines: vec![Engine::Copy, Engine::Sm],
@@ -145,6 +150,7 @@ impl Settings {
             all_reduce_iterations: 20,
             step_limit: Duration::from_secs(20),
             child_limit: Duration::from_mins(5),
+            deadline: None,
         }
     }
 
@@ -152,6 +158,9 @@ impl Settings {
         self.largest.unwrap_or(u64::MAX).min(self.depth.largest())
     }
 }
+
+/// Memory of a GPU that driver, firmware and idle contexts take; more is somebody's.
+const MOST_IDLE: u64 = 2 << 30;
 
 /// 1 KiB to 1 GiB in steps of four: small ones tell the latency, large ones the rate, and NCCL's
 /// protocols change in between.
@@ -167,6 +176,8 @@ struct Ongoing<'a> {
     result: Measurement,
     /// GPUs that a child which could not be killed still holds: nothing more is tried with them.
     stuck: BTreeSet<PciAddress>,
+    /// GPUs of the test: looked at, and nobody else's.
+    usable: Vec<PciAddress>,
 }
 
 /// Measures. Never fails: what could not be measured is part of the result.
@@ -181,9 +192,11 @@ pub fn measure_watched(
     watch: &mut dyn Watch,
 ) -> Measurement {
     let result = Measurement::default();
-    let mut ongoing = Ongoing { settings, observer, watch, result, stuck: BTreeSet::new() };
+    let stuck = BTreeSet::new();
+    let mut ongoing = Ongoing { settings, observer, watch, result, stuck, usable: Vec::new() };
     let usable = ongoing.inventory();
     let usable = ongoing.self_checks(usable);
+    ongoing.usable.clone_from(&usable);
     if usable.len() < 2 && ongoing.result.preconditions.is_empty() {
         ongoing.result.preconditions.push(Precondition::host(
             Unmet::TooFewGpus,
@@ -202,6 +215,7 @@ pub fn measure_watched(
     }
     if !settings.all_reduce_sizes.is_empty() && !usable.is_empty() {
         ongoing.all_reduce(&usable);
+        ongoing.take_all_reduce();
     }
     ongoing.result
 }
@@ -225,6 +239,14 @@ impl Ongoing<'_> {
                 }
             }
             let used: Vec<_> = self.settings.in_use.iter().map(|used| used.gpu).collect();
+            if let Some(why) = &self.settings.in_use_unknown {
+                let text = format!(
+                    "whether GPUs are in use could not be seen ({why}): make that possible, or say \
+                     that they may be measured all the same"
+                );
+                self.result.preconditions.push(Precondition::host(Unmet::InUse, text));
+                return Vec::new();
+            }
             let named = !wanted.is_empty();
             wanted.retain(|gpu| !used.contains(gpu));
             if named && wanted.is_empty() {
@@ -255,12 +277,36 @@ impl Ongoing<'_> {
             usable.clear();
         }
         self.compare_with_host();
+        self.look_for_unseen_users();
         for unmet in &self.result.preconditions {
             if let Some(gpu) = unmet.gpu {
                 usable.remove(&gpu);
             }
         }
         usable.into_iter().collect()
+    }
+
+    /// Memory that is taken speaks of a user even where no process shows.
+    fn look_for_unseen_users(&mut self) {
+        if self.settings.allow_in_use {
+            return;
+        }
+        let mut unmet = Vec::new();
+        for gpu in &self.result.gpus {
+            let told = self.result.preconditions.iter().any(|had| had.gpu == Some(gpu.address));
+            let (Some(all), Some(free)) = (gpu.memory_bytes, gpu.free_bytes) else { continue };
+            let used = all.saturating_sub(free);
+            if used > MOST_IDLE && !told {
+                let text = format!(
+                    "GPU {} has {used} bytes of its memory taken and no process that holds it shows \
+                     here: it is in use by somebody, perhaps in a container; stop that first, or \
+                     say that it may be measured all the same",
+                    gpu.address
+                );
+                unmet.push(Precondition::gpu(Unmet::InUse, gpu.address, text));
+            }
+        }
+        self.result.preconditions.extend(unmet);
     }
 
     /// Whether the driver shows all GPUs that the host has for it.
@@ -332,14 +378,16 @@ impl Ongoing<'_> {
                 if self.settings.only.is_some_and(|only| only != (*from, *to)) {
                     continue;
                 }
-                let control = self.pair((*from, *to), Mode::Staged);
+                let control = self.pair((*from, *to), Mode::Staged, &[]);
                 let sound = control.iter().all(|row| row.verdict == Verdict::Intact);
                 self.result.control.extend(control);
+                let mut failed: Vec<Operation> = Vec::new();
                 for mode in self.settings.modes.clone() {
                     if mode == Mode::Staged {
                         continue;
                     }
-                    let mut rows = self.pair((*from, *to), mode);
+                    let mut rows = self.pair((*from, *to), mode, &failed);
+                    failed.extend(pairs::failed_ways(&rows));
                     if !sound {
                         rows.iter_mut().for_each(doubt);
                     }

@@ -11,12 +11,12 @@ use crate::check::{self, Arena};
 use crate::driver::Driver;
 use crate::gpu::{Buffer, Gpu};
 use crate::partner::Remote;
-use crate::plan::{Span, Step, arena_bytes, sample_step, steps};
+use crate::plan::{Span, Step, arena_bytes, sample_steps, sampled_bytes, steps};
 use crate::protocol::{Event, PairWork, Request};
 use crate::report::Reporter;
 use crate::result::{DamageReport, Engine, Mode, Operation, OperationResult, Verdict};
 use crate::status::GpuError;
-use crate::tag::{Header, UNIT, run};
+use crate::tag::{Header, run};
 use crate::transfer::{Local, Order, Requester};
 use crate::verdict::Expectation;
 
@@ -95,6 +95,11 @@ pub(crate) fn correctness(
             cell.emit(out)?;
         }
         return Ok(());
+    }
+    for cell in cells.iter_mut().filter(|cell| work.small_ways.contains(&cell.operation)) {
+        cell.stop(
+            "what was tried was right; larger transfers are left out, since another mode failed",
+        );
     }
     withhold(&mut cells);
     for cell in cells.iter_mut().filter(|cell| cell.outcome.is_none()) {
@@ -271,7 +276,8 @@ impl<'a> Pair<'a> {
             }
             Err(error) => {
                 let hung = matches!(error, GpuError::Hung { .. });
-                let verdict = if hung { Verdict::Hung } else { Verdict::Refused };
+                // The window was there: this is no mode that the driver does not offer.
+                let verdict = error.verdict();
                 cell.outcome = Some(Outcome::Stopped(verdict, error.to_string()));
                 if hung || self.driver.is_lost() || matches!(error, GpuError::Partner(_)) {
                     cell.emit(out)?;
@@ -349,7 +355,7 @@ impl<'a> Pair<'a> {
             if bytes == 0 {
                 break;
             }
-            match self.link(bytes, (bytes / stride * UNIT).max(1 << 16)) {
+            match self.link(bytes, sampled_bytes(bytes).max(1 << 16)) {
                 Ok(link) => {
                     opened = Some(link);
                     break;
@@ -373,8 +379,8 @@ impl<'a> Pair<'a> {
         for index in 0..cells.len() {
             let Some(cell) = cells.get_mut(index) else { break };
             if cell.outcome.is_none() {
-                let step = sample_step(cell.engine, cell.operation, bytes);
-                self.steps(&mut link, cell, &[step], out)?;
+                let steps = sample_steps(cell.engine, cell.operation, bytes);
+                self.steps(&mut link, cell, &steps, out)?;
                 cell.sampled = bytes;
             }
             withhold(cells);

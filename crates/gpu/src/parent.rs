@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -47,6 +47,8 @@ pub struct ChildEnd {
     pub status: Option<ExitStatus>,
     /// It was killed because its time was up.
     pub timed_out: bool,
+    /// It said nothing for long before that: it was stuck, and not merely slow.
+    pub went_quiet: bool,
     /// The last lines of its standard error.
     pub log: Vec<String>,
 }
@@ -57,6 +59,13 @@ impl ChildEnd {
         self.status.is_none()
     }
 
+    /// It ended by a signal that nobody sent to end it.
+    pub fn crashed(&self) -> bool {
+        const KILL: i32 = 9;
+        let signal = self.status.and_then(|status| status.signal());
+        !self.timed_out && signal.is_some_and(|signal| signal != KILL)
+    }
+
     /// In words.
     pub fn describe(&self) -> String {
         match (self.status, self.timed_out) {
@@ -65,6 +74,9 @@ impl ChildEnd {
                  host rebooted",
                 self.pid
             ),
+            (Some(_), true) if !self.went_quiet => {
+                "was still at work when its time was up, and was killed".to_owned()
+            }
             (Some(_), true) => "did not answer in its time and was killed".to_owned(),
             (Some(status), false) => format!("ended: {status}"),
         }
@@ -76,6 +88,9 @@ const LOG_LINES: usize = 20_000;
 
 /// Bytes of a line that are taken; no answer comes near, and what a child prints is its word.
 const LONGEST_LINE: usize = 4 << 20;
+
+/// Lines that may wait to be taken: a child that floods waits, and this process keeps its memory.
+const WAITING_LINES: usize = 64;
 
 /// A killed process is gone at once unless the kernel holds it; this is ample.
 const REAP: Duration = Duration::from_secs(5);
@@ -100,6 +115,9 @@ pub fn run_child(
     if launch.clean {
         command.env_clear();
     }
+    for name in &launch.unset {
+        command.env_remove(name);
+    }
     command
         .args(&launch.arguments)
         .envs(launch.environment.iter().map(|(name, value)| (name, value)))
@@ -108,14 +126,11 @@ pub fn run_child(
         .stderr(Stdio::piped())
         // A group of its own, so that one signal reaches all of it and none of ours.
         .process_group(0);
-    for name in &launch.unset {
-        command.env_remove(name);
-    }
     // What the child starts comes to this process when the child is gone, and is waited for.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|errno| GpuError::Pipe(errno.into()))?;
     let mut child = command.spawn().map_err(GpuError::Pipe)?;
-    let (lines, received) = channel();
+    let (lines, received) = sync_channel(WAITING_LINES);
     if let Some(out) = child.stdout.take() {
         forward(out, lines.clone(), Line::Out, Line::OutClosed);
     }
@@ -129,17 +144,20 @@ pub fn run_child(
         drop(writeln!(input, "{request}"));
     }
     let mut log = VecDeque::new();
-    let timed_out = !listen(&received, start, limits, &mut log, on_line);
+    let heard = listen(&received, start, limits, &mut log, on_line);
     drop(input);
-    let status = if timed_out { kill(&mut child)? } else { settle(&mut child)? };
+    let timed_out = heard != Heard::All;
+    let status =
+        if timed_out { kill(&mut child)? } else { settle(&mut child, &received, &mut log)? };
     drain(&received, &mut log);
-    Ok(ChildEnd { pid: child.id(), status, timed_out, log: log.into() })
+    let went_quiet = heard == Heard::Silence;
+    Ok(ChildEnd { pid: child.id(), status, timed_out, went_quiet, log: log.into() })
 }
 
 /// Reads lines on a thread of its own, since a pipe of a stuck child may never close.
 fn forward(
     from: impl Read + Send + 'static,
-    to: Sender<Line>,
+    to: SyncSender<Line>,
     wrap: fn(String) -> Line,
     closed: Line,
 ) {
@@ -181,28 +199,51 @@ fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<boo
     }
 }
 
-/// Hands lines on until the output closes; false if the time was up.
+/// How listening ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// The output closed.
+    All,
+    /// The time was up, and lines still came.
+    Unfinished,
+    /// The time was up, and nothing had come for long.
+    Silence,
+}
+
+/// Hands lines on until the output closes or the time is up.
 fn listen(
     received: &Receiver<Line>,
     start: Instant,
     limits: Limits,
     log: &mut VecDeque<String>,
     on_line: &mut dyn FnMut(&str),
-) -> bool {
-    let mut heard = Instant::now();
+) -> Heard {
+    let mut heard: Option<Instant> = None;
+    // A quarter of the time that it is given is more than any sound step takes.
+    let long = limits.quiet.min(limits.total) / 4;
     loop {
+        let since = heard.unwrap_or(start).elapsed();
         let left = limits.total.saturating_sub(start.elapsed());
-        let quiet = limits.quiet.saturating_sub(heard.elapsed());
-        match received.recv_timeout(left.min(quiet)) {
+        let quiet = limits.quiet.saturating_sub(since);
+        // Before each line: whoever floods is never waited for, and has no more time for that.
+        let wait = left.min(quiet);
+        let line = if wait.is_zero() {
+            Err(RecvTimeoutError::Timeout)
+        } else {
+            received.recv_timeout(wait)
+        };
+        match line {
             Ok(Line::Out(line)) => {
-                heard = Instant::now();
+                heard = Some(Instant::now());
                 on_line(&line);
             }
-            Ok(Line::OutClosed) => return true,
+            Ok(Line::OutClosed) | Err(RecvTimeoutError::Disconnected) => return Heard::All,
             Ok(Line::Log(line)) => keep(log, line),
             Ok(Line::LogClosed) => {}
-            Err(RecvTimeoutError::Timeout) => return false,
-            Err(RecvTimeoutError::Disconnected) => return true,
+            Err(RecvTimeoutError::Timeout) => {
+                let lately = heard.is_some_and(|heard| heard.elapsed() < long);
+                return if lately { Heard::Unfinished } else { Heard::Silence };
+            }
         }
     }
 }
@@ -230,8 +271,21 @@ fn drain(received: &Receiver<Line>, log: &mut VecDeque<String>) {
 }
 
 /// The output is closed: the child is about to end. The driver's own exit code may still hang.
-fn settle(child: &mut Child) -> Result<Option<ExitStatus>, GpuError> {
-    match reap(&mut || child.try_wait(), REAP)? {
+fn settle(
+    child: &mut Child,
+    received: &Receiver<Line>,
+    log: &mut VecDeque<String>,
+) -> Result<Option<ExitStatus>, GpuError> {
+    let mut poll = || {
+        // It may have more to say, and could not end while nobody takes it.
+        while let Ok(line) = received.try_recv() {
+            if let Line::Log(line) = line {
+                keep(log, line);
+            }
+        }
+        child.try_wait()
+    };
+    match reap(&mut poll, REAP)? {
         Some(status) => finish_group(child, status),
         None => kill(child),
     }
@@ -371,9 +425,22 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_has_no_more_time_than_silence() {
+        let start = Instant::now();
+        let (lines, end) = check("while :; do echo x; done", 300);
+        assert!(end.timed_out && !end.went_quiet, "{end:?}");
+        assert!(end.describe().contains("still at work"), "{}", end.describe());
+        assert!(!lines.is_empty() && start.elapsed() < Duration::from_secs(8));
+        let (_, end) = check("sleep 1000", 300);
+        assert!(end.timed_out && end.went_quiet, "{end:?}");
+        let (_, end) = check("kill -SEGV $$", 20_000);
+        assert!(end.crashed(), "{end:?}");
+    }
+
+    #[test]
     fn a_child_that_cannot_be_reaped_is_reported() {
         let status = reap(&mut || Ok(None), Duration::from_millis(20)).unwrap();
-        let end = ChildEnd { pid: 7, status, timed_out: true, log: Vec::new() };
+        let end = ChildEnd { pid: 7, status, timed_out: true, went_quiet: true, log: Vec::new() };
         assert!(end.still_there());
         assert!(end.describe().contains("process 7 can't be killed"), "{}", end.describe());
     }

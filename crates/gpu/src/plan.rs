@@ -213,14 +213,30 @@ fn movers(engine: Engine) -> &'static [Mover] {
     }
 }
 
-/// The step that samples memory of `bytes`.
-pub(crate) fn sample_step(engine: Engine, operation: Operation, bytes: u64) -> Step {
-    let stride = SAMPLE_STRIDE / crate::tag::UNIT;
-    // Not at the start of a page, where other things may be tidy too.
-    let first = stride / 3;
-    let units = (bytes / SAMPLE_STRIDE).max(1);
+/// Units by which samples move within their pages from one to the next: odd, so that they come to
+/// all places.
+const WANDER: u64 = 2_531;
+
+/// The steps that sample memory of `bytes`, a multiple of the page size: at one place of each page,
+/// so that what wraps around at any page meets its like; then at another place of each, with the
+/// last unit of all as the last one.
+pub(crate) fn sample_steps(engine: Engine, operation: Operation, bytes: u64) -> [Step; 2] {
+    let page = SAMPLE_STRIDE / crate::tag::UNIT;
+    let last = (bytes / crate::tag::UNIT).saturating_sub(1);
     let mover = if engine == Engine::Copy { Mover::Copy } else { Mover::Vector };
-    Step { operation, mover, span: Span::Samples { first, stride, units } }
+    // Not at the start of a page, where other things may be tidy too.
+    let even =
+        Span::Samples { first: page / 3, stride: page, units: (bytes / SAMPLE_STRIDE).max(1) };
+    let stride = page - WANDER;
+    let units = last / stride + 1;
+    let wandering = Span::Samples { first: last % stride, stride, units };
+    [even, wandering].map(|span| Step { operation, mover, span })
+}
+
+/// Bytes that the samples of one step over `bytes` take where they lie close.
+pub(crate) fn sampled_bytes(bytes: u64) -> u64 {
+    let steps = sample_steps(Engine::Copy, Operation::Write, bytes);
+    steps.iter().map(|step| step.span.bytes()).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -247,5 +263,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn samples_come_to_every_page_at_many_places_and_to_the_end() {
+        let bytes = 512 * SAMPLE_STRIDE;
+        let [even, wandering] = sample_steps(Engine::Sm, Operation::Read, bytes);
+        let places = |step: Step| -> Vec<u64> {
+            let Span::Samples { first, stride, units } = step.span else { unreachable!() };
+            (0..units).map(|k| (first + k * stride) * crate::tag::UNIT).collect()
+        };
+        assert_eq!(places(even).len(), 512);
+        let places = places(wandering);
+        assert_eq!(places.last(), Some(&(bytes - crate::tag::UNIT)));
+        let pages: std::collections::BTreeSet<u64> =
+            places.iter().map(|at| at / SAMPLE_STRIDE).collect();
+        let offsets: std::collections::BTreeSet<u64> =
+            places.iter().map(|at| at % SAMPLE_STRIDE).collect();
+        assert_eq!((pages.len(), offsets.len()), (512, places.len()));
+        assert!(sampled_bytes(bytes) / crate::tag::UNIT >= 512);
     }
 }

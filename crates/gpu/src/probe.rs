@@ -1,7 +1,7 @@
 //! The probe protocol: one ordered pair, one line of JSON. Programs for other accelerators speak it
 //! too.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peerway_core::address::PciAddress;
 
@@ -62,6 +62,7 @@ pub fn probe(
     settings: &Settings,
     observer: &mut dyn FnMut(&Progress),
 ) -> ProbeAnswer {
+    let end = Instant::now().checked_add(question.deadline);
     let settings = Settings {
         gpus: vec![question.from, question.to],
         only: Some((question.from, question.to)),
@@ -73,6 +74,8 @@ pub fn probe(
         speed: false,
         all_reduce_sizes: Vec::new(),
         child_limit: question.deadline,
+        // One time for all: a child that takes longer leaves less for the next one.
+        deadline: settings.deadline.or(end),
         step_limit: settings.step_limit.min(question.deadline / 4),
         ..settings.clone()
     };

@@ -59,6 +59,10 @@ pub(crate) struct PairWork {
     pub(crate) cells: Vec<(Engine, Operation)>,
     /// Only the small ranges: something was damaged before.
     pub(crate) small_only: bool,
+    /// Only the small ranges in these directions: another mode failed there.
+    pub(crate) small_ways: Vec<Operation>,
+    /// Other GPUs of the test, in whose memory data may be looked for that went astray.
+    pub(crate) witnesses: Vec<PciAddress>,
     pub(crate) depth: Depth,
     /// Spread samples over all memory that can be allocated.
     pub(crate) samples: bool,
@@ -73,8 +77,8 @@ pub(crate) struct PairWork {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TogetherWork {
     pub(crate) gpus: Vec<PciAddress>,
-    /// Ordered pairs that were right alone; only these run.
-    pub(crate) pairs: Vec<(PciAddress, PciAddress)>,
+    /// Ordered pairs that were right alone, each with the mode in which it was; only these run.
+    pub(crate) pairs: Vec<(PciAddress, PciAddress, Mode)>,
     pub(crate) engines: Vec<Engine>,
     pub(crate) bytes: u64,
     pub(crate) rounds: u32,

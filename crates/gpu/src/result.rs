@@ -60,8 +60,10 @@ pub enum Verdict {
     Intact,
     /// Nothing was measured, or not all of it; `detail` says why.
     NotRun,
-    /// The driver or the hardware refused with an error.
+    /// The driver does not offer this way: it refused before anything moved.
     Refused,
+    /// The driver or the process broke down with an error once transfers had begun.
+    Broken,
     /// It did not end in its time.
     Hung,
     /// Data was wrong.
@@ -209,7 +211,7 @@ pub struct PairResult {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// Every GPU writes to every other one.
+    /// Every GPU writes to every other one, and reads from it.
     AllPairs,
     /// All others write to one.
     AllToOne,
@@ -230,6 +232,9 @@ pub struct TogetherResult {
     pub engine: Engine,
     /// The worst of all transfers.
     pub verdict: Verdict,
+    /// The ordered pairs that took part; none in measurements of before this was kept.
+    #[serde(default)]
+    pub pairs: Vec<(PciAddress, PciAddress)>,
     /// The transfers whose data was wrong.
     pub damaged: Vec<TogetherDamage>,
     /// Bytes over time from the common start to the last end.
@@ -245,6 +250,9 @@ pub struct TogetherDamage {
     pub from: PciAddress,
     /// The target.
     pub to: PciAddress,
+    /// Whether the requester wrote or read.
+    #[serde(default = "write")]
+    pub operation: Operation,
     /// Where and how.
     pub report: DamageReport,
 }
@@ -260,6 +268,9 @@ pub struct HostRates {
     pub download_bytes_per_second: f64,
     /// Within the GPU, by the copy engine: bytes copied, so half of the memory traffic.
     pub local_copy_bytes_per_second: f64,
+    /// Where and how data was wrong on the way from or to the host; none where it was right.
+    #[serde(default)]
+    pub damage: Option<DamageReport>,
 }
 
 /// Whether NCCL may use P2P in an all-reduce.
@@ -302,6 +313,16 @@ pub struct AllReduceResult {
     pub nccl_version: Option<i32>,
     /// Why it was refused, hung or not run.
     pub detail: Option<String>,
+}
+
+/// Measurements of before only wrote at the same time.
+fn write() -> Operation {
+    Operation::Write
+}
+
+/// Children of before were only noted if they hung.
+fn yes() -> bool {
+    true
 }
 
 /// Measurements of before were made in one process.
@@ -356,6 +377,9 @@ pub struct ChildNote {
     pub pid: u32,
     /// How it ended.
     pub end: String,
+    /// It was at a step that did not end; otherwise all of its steps were too many for its time.
+    #[serde(default = "yes")]
+    pub hung: bool,
     /// It could not be killed: the driver holds it. A reset or reboot is needed to be rid of it.
     pub still_there: bool,
 }

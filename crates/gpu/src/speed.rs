@@ -5,7 +5,7 @@ mod latency;
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peerway_core::address::PciAddress;
 
@@ -19,7 +19,7 @@ use crate::report::Reporter;
 use crate::result::{DamageReport, Engine, HostRates, Mode, Operation, OperationResult, Verdict};
 use crate::status::GpuError;
 use crate::tag::{Header, UNIT, run};
-use crate::verdict::Expectation;
+use crate::verdict::{Expectation, Tally};
 
 /// Copies before the clock starts.
 const WARM_UP: u32 = 4;
@@ -46,6 +46,30 @@ struct Course<'a> {
     generation: u16,
 }
 
+/// How often something is done for one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Repeats {
+    warm_up: u32,
+    copies: u32,
+}
+
+impl Repeats {
+    /// As many as usual, or fewer where one takes so long that they would take more than a
+    /// quarter of the time for a step: a slow road is not one that hangs.
+    fn within(limit: Duration, one: Duration) -> Self {
+        let room = capped(WARM_UP + COPIES, limit, one);
+        let warm_up = room / (WARM_UP + COPIES) * WARM_UP;
+        Self { warm_up, copies: room - warm_up }
+    }
+}
+
+/// At most `most` repeats of what takes `one`, at least one, and no more than fit into a quarter
+/// of the limit.
+pub(crate) fn capped(most: u32, limit: Duration, one: Duration) -> u32 {
+    let room = (limit / 4).as_nanos() / one.as_nanos().max(1);
+    u32::try_from(room).unwrap_or(most).clamp(1, most)
+}
+
 /// Which copies run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -70,11 +94,14 @@ pub(crate) fn of_pair(
             (Way::Read, Rate::Read, Operation::Read),
             (Way::Both, Rate::BothWays, Operation::Write),
         ] {
-            out.step(Some((engine, operation)), format!("{rate:?} rate by {engine:?}"))?;
-            let (value, damage) = course.rate(engine, way)?;
-            match damage {
-                None => out.emit(&Event::Rate { engine, rate, value })?,
-                Some(report) => out.emit(&damaged(engine, operation, work.bytes, report))?,
+            let say = |out: &mut Reporter<'_>, number: usize| {
+                let text = format!("{rate:?} rate by {engine:?}, {number} of {FIGURES}");
+                out.step(Some((engine, operation)), text)
+            };
+            let found = course.rate(engine, way, &mut |number| say(out, number))?;
+            match found {
+                Ok(value) => out.emit(&Event::Rate { engine, rate, value })?,
+                Err(report) => out.emit(&damaged(engine, operation, work.bytes, report))?,
             }
         }
         course.latencies(engine, out)?;
@@ -149,15 +176,39 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Bytes per second (the sum over both directions), and what is wrong with the data.
-    fn rate(&mut self, engine: Engine, way: Way) -> Result<(f64, Option<DamageReport>), GpuError> {
+    /// Bytes per second (the sum over both directions), or what is wrong with the data: it is
+    /// fresh for each figure, and checked behind each. `begin` is told of each figure before it.
+    fn rate(
+        &mut self,
+        engine: Engine,
+        way: Way,
+        begin: &mut dyn FnMut(usize) -> Result<(), GpuError>,
+    ) -> Result<Result<f64, DamageReport>, GpuError> {
+        begin(0)?;
         self.prepare()?;
+        let repeats = self.repeats(engine, way)?;
         let mut figures = Vec::new();
-        for _ in 0..FIGURES {
-            figures.push(self.figure(engine, way)?);
+        for number in 1..=FIGURES {
+            begin(number)?;
+            self.prepare()?;
+            figures.push(self.figure(engine, way, repeats)?);
+            if let Some(report) = self.inspect(way)? {
+                return Ok(Err(report));
+            }
         }
-        let damage = self.inspect(way)?;
-        Ok((median(figures), damage))
+        Ok(Ok(median(figures)))
+    }
+
+    /// How many copies of a way its time has room for, by one of them.
+    fn repeats(&self, engine: Engine, way: Way) -> Result<Repeats, GpuError> {
+        let start = Instant::now();
+        let moves = self.moves(way);
+        for (gpu, to, from) in &moves {
+            self.copy(gpu, engine, to, from)?;
+        }
+        let streams: Vec<&Stream> = moves.iter().map(|(gpu, ..)| gpu.stream()).collect();
+        wait(&self.driver, &streams, self.limit(), "one copy")?;
+        Ok(Repeats::within(self.limit(), start.elapsed()))
     }
 
     fn headers(&self, target: &Gpu) -> (Header, Header) {
@@ -202,18 +253,18 @@ impl<'a> Course<'a> {
     }
 
     /// One figure: copies behind the latch, timed on the GPU that makes them.
-    fn figure(&self, engine: Engine, way: Way) -> Result<f64, GpuError> {
+    fn figure(&self, engine: Engine, way: Way, repeats: Repeats) -> Result<f64, GpuError> {
         let moves = self.moves(way);
         self.latch.flag().store(0, Ordering::SeqCst);
         let mut marks = Vec::new();
         for (gpu, to, from) in &moves {
-            for _ in 0..WARM_UP {
+            for _ in 0..repeats.warm_up {
                 self.copy(gpu, engine, to, from)?;
             }
             gpu.latch(self.latch.device_pointer(), LATCH, gpu.stream())?;
             let (start, end) = (gpu.event()?, gpu.event()?);
             start.record(gpu.stream())?;
-            for _ in 0..COPIES {
+            for _ in 0..repeats.copies {
                 self.copy(gpu, engine, to, from)?;
             }
             end.record(gpu.stream())?;
@@ -225,7 +276,8 @@ impl<'a> Course<'a> {
         let mut sum = 0.0;
         for ((gpu, to, _), (start, end)) in moves.iter().zip(&marks) {
             gpu.enter()?;
-            sum += per_second(float(to.bytes()) * f64::from(COPIES), end.since(start)?);
+            let bytes = float(to.bytes()) * f64::from(repeats.copies);
+            sum += per_second(bytes, end.since(start)?);
         }
         Ok(sum)
     }
@@ -259,31 +311,37 @@ pub(crate) fn host(
 ) -> Result<(), GpuError> {
     out.step(None, format!("host rates of {address}"))?;
     let gpu = Gpu::open(driver, address, TARGET)?;
-    let pinned = HostBuffer::new(driver, usize::try_from(bytes).unwrap_or(0))?;
+    let mut pinned = HostBuffer::new(driver, usize::try_from(bytes).unwrap_or(0))?;
     let bytes = u64::try_from(pinned.bytes()).unwrap_or(0);
     let (memory, other) = (gpu.alloc(bytes)?, gpu.alloc(bytes)?);
     let latch = HostBuffer::new(driver, 64)?;
     let timed = |act: &dyn Fn() -> Result<(), GpuError>| -> Result<f64, GpuError> {
         let mut figures = Vec::new();
+        let begun = Instant::now();
+        act()?;
+        gpu.finish(limit, "one copy with the host")?;
+        let repeats = Repeats::within(limit, begun.elapsed());
         for _ in 0..FIGURES {
             let (start, end) = (Mark::new(driver)?, Mark::new(driver)?);
-            for _ in 0..WARM_UP {
+            for _ in 0..repeats.warm_up {
                 act()?;
             }
             latch.flag().store(0, Ordering::SeqCst);
             gpu.latch(latch.device_pointer(), LATCH, gpu.stream())?;
             start.record(gpu.stream())?;
-            for _ in 0..COPIES {
+            for _ in 0..repeats.copies {
                 act()?;
             }
             end.record(gpu.stream())?;
             latch.flag().store(1, Ordering::SeqCst);
             gpu.finish(limit, "copies for the host rates")?;
-            figures.push(per_second(float(bytes) * f64::from(COPIES), end.since(&start)?));
+            let bytes = float(bytes) * f64::from(repeats.copies);
+            figures.push(per_second(bytes, end.since(&start)?));
         }
         Ok(median(figures))
     };
     let stream = gpu.stream();
+    let damage = host_damage(driver, &gpu, &memory, &mut pinned, limit)?;
     let rates = HostRates {
         gpu: address,
         upload_bytes_per_second: timed(&|| driver.upload_async(memory.pointer(), &pinned, stream))?,
@@ -293,8 +351,48 @@ pub(crate) fn host(
         local_copy_bytes_per_second: timed(&|| {
             driver.copy(other.pointer(), memory.pointer(), bytes, stream)
         })?,
+        damage,
     };
     out.emit(&Event::Host(rates))
+}
+
+/// Tags from the GPU to the host, compared there, and other ones back, compared on the GPU.
+fn host_damage(
+    driver: &Driver,
+    gpu: &Gpu,
+    memory: &Buffer,
+    pinned: &mut HostBuffer,
+    limit: Duration,
+) -> Result<Option<DamageReport>, GpuError> {
+    let header = |generation| Header::new(gpu.number(), run(), generation);
+    let end = memory.units() * UNIT;
+    let tags = |header: Header| (0..memory.units()).flat_map(|unit| header.unit(unit)).collect();
+    let (poison, down, up) = (header(1), header(2), header(3));
+    let laid: Vec<u8> = tags(poison);
+    pinned.put(&laid);
+    gpu.fill(Row::dense(memory.pointer(), 0, memory.units()), down)?;
+    gpu.enter()?;
+    driver.download_async(pinned, memory.pointer(), gpu.stream())?;
+    gpu.finish(limit, "the copy to the host")?;
+    let mut tally = Tally::default();
+    let expectation = Expectation { payload: down, poison, start: 0, end };
+    tally.look_at(&expectation, 0, &pinned.take());
+    if let Some(mut report) = tally.report(0, Vec::new(), None) {
+        "from the GPU to the host".clone_into(&mut report.step);
+        return Ok(Some(report));
+    }
+    let sent: Vec<u8> = tags(up);
+    pinned.put(&sent);
+    driver.upload_async(memory.pointer(), pinned, gpu.stream())?;
+    gpu.finish(limit, "the copy from the host")?;
+    let arena = Arena { base: memory.pointer(), bytes: end };
+    // What lay there before is what went out.
+    let expectation = Expectation { payload: up, poison: down, start: 0, end };
+    let mut found = check::check_range(gpu, arena, expectation, limit)?;
+    if let Some(report) = &mut found {
+        "from the host to the GPU".clone_into(&mut report.step);
+    }
+    Ok(found)
 }
 
 /// The middle of several figures.
@@ -316,4 +414,20 @@ pub(crate) fn float(count: u64) -> f64 {
 
 pub(crate) fn float_of(count: usize) -> f64 {
     float(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_road_gets_fewer_repeats() {
+        let limit = Duration::from_secs(20);
+        let repeats = |millis| Repeats::within(limit, Duration::from_millis(millis));
+        assert_eq!(repeats(1), Repeats { warm_up: WARM_UP, copies: COPIES });
+        // Twenty of these would be twenty seconds, and called a hang.
+        assert_eq!(repeats(1_000), Repeats { warm_up: 0, copies: 5 });
+        assert_eq!(repeats(19_000), Repeats { warm_up: 0, copies: 1 });
+        assert_eq!(capped(20, limit, Duration::ZERO), 20);
+    }
 }

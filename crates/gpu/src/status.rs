@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::result::Verdict;
+
 /// An error of a measurement.
 #[derive(Debug, Error)]
 pub enum GpuError {
@@ -70,6 +72,23 @@ impl GpuError {
             | Self::Partner(_)
             | Self::Request(_)
             | Self::Pipe(_) => None,
+        }
+    }
+}
+
+impl GpuError {
+    /// What an error means for transfers that had begun. Too little memory, or a process that
+    /// was asked the wrong thing, says nothing about them.
+    pub(crate) fn verdict(&self) -> Verdict {
+        const NO_MEMORY: i32 = 2;
+        match self {
+            Self::Hung { .. } => Verdict::Hung,
+            Self::Cuda { code: NO_MEMORY, .. }
+            | Self::Library { .. }
+            | Self::Symbol { .. }
+            | Self::Request(_)
+            | Self::Pipe(_) => Verdict::NotRun,
+            Self::Cuda { .. } | Self::Nccl { .. } | Self::Partner(_) => Verdict::Broken,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::kernels::{Row, Width};
 use crate::plan::Span;
 use crate::protocol::{Event, TogetherWork};
 use crate::report::Reporter;
-use crate::result::{Engine, Pattern, TogetherDamage, TogetherResult, Verdict};
+use crate::result::{Engine, Mode, Operation, Pattern, TogetherDamage, TogetherResult, Verdict};
 use crate::status::GpuError;
 use crate::tag::{Header, UNIT, run};
 use crate::verdict::Expectation;
@@ -29,6 +29,7 @@ const HOST_COPIES: u32 = 4;
 struct Flow {
     from: usize,
     to: usize,
+    operation: Operation,
     stream: Stream,
     source: Buffer,
     slot: Buffer,
@@ -79,25 +80,63 @@ fn patterns(gpus: usize) -> Vec<(Pattern, Option<usize>)> {
     patterns
 }
 
+impl Flow {
+    /// Whose memory the data comes from, and whose it goes to.
+    fn ends(&self) -> (usize, usize) {
+        match self.operation {
+            Operation::Write => (self.from, self.to),
+            Operation::Read => (self.to, self.from),
+        }
+    }
+}
+
+/// A transfer between two GPUs, with memory on both.
+fn flow(
+    driver: &Rc<Driver>,
+    bytes: u64,
+    (from, requester): (usize, &Gpu),
+    (to, target): (usize, &Gpu),
+    (mode, operation): (Mode, Operation),
+) -> Result<Flow, GpuError> {
+    let far = match mode {
+        Mode::Vmm => target.alloc_shared(bytes, &[requester])?,
+        Mode::Peer | Mode::Ipc | Mode::Staged => {
+            requester.enter()?;
+            driver.enable_peer(target.context())?;
+            target.alloc(bytes)?
+        }
+    };
+    let near = requester.alloc(bytes)?;
+    requester.enter()?;
+    let (source, slot) = match operation {
+        Operation::Write => (near, far),
+        Operation::Read => (far, near),
+    };
+    Ok(Flow {
+        from,
+        to,
+        operation,
+        stream: Stream::new(driver)?,
+        start: Mark::new(driver)?,
+        end: Mark::new(driver)?,
+        source,
+        slot,
+    })
+}
+
 impl<'a> Bench<'a> {
     fn new(driver: &Rc<Driver>, work: &'a TogetherWork, gpus: &'a [Gpu]) -> Result<Self, GpuError> {
         let mut flows = Vec::new();
         for (from, source) in gpus.iter().enumerate() {
             for (to, target) in gpus.iter().enumerate() {
-                if !work.pairs.contains(&(source.address(), target.address())) {
+                let ends = (source.address(), target.address());
+                let Some((.., mode)) = work.pairs.iter().find(|(a, b, _)| (*a, *b) == ends) else {
                     continue;
+                };
+                for operation in [Operation::Write, Operation::Read] {
+                    let how = (*mode, operation);
+                    flows.push(flow(driver, work.bytes, (from, source), (to, target), how)?);
                 }
-                source.enter()?;
-                driver.enable_peer(target.context())?;
-                flows.push(Flow {
-                    from,
-                    to,
-                    stream: Stream::new(driver)?,
-                    start: Mark::new(driver)?,
-                    end: Mark::new(driver)?,
-                    source: source.alloc(work.bytes)?,
-                    slot: target.alloc(work.bytes)?,
-                });
             }
         }
         let mut host = Vec::new();
@@ -128,14 +167,16 @@ impl<'a> Bench<'a> {
             hub: hub.and_then(|hub| self.gpus.get(hub)).map(Gpu::address),
             engine,
             verdict: Verdict::Intact,
+            pairs: Vec::new(),
             damaged: Vec::new(),
             bandwidth_bytes_per_second: None,
             detail: None,
         };
+        let writes = |flow: &Flow| flow.operation == Operation::Write;
         let runs = |flow: &Flow| match pattern {
             Pattern::AllPairs | Pattern::AllPairsWithHost => true,
-            Pattern::AllToOne => hub == Some(flow.to),
-            Pattern::OneToAll => hub == Some(flow.from),
+            Pattern::AllToOne => writes(flow) && hub == Some(flow.to),
+            Pattern::OneToAll => writes(flow) && hub == Some(flow.from),
         };
         let chosen: Vec<usize> = self
             .flows
@@ -147,14 +188,21 @@ impl<'a> Bench<'a> {
         if chosen.is_empty() {
             return Ok(());
         }
+        let ends = |flow: &Flow| Some((self.gpus.get(flow.from)?, self.gpus.get(flow.to)?));
+        let mut pairs: Vec<_> = chosen
+            .iter()
+            .filter_map(|at| self.flows.get(*at).and_then(ends))
+            .map(|(from, to)| (from.address(), to.address()))
+            .collect();
+        pairs.dedup();
+        result.pairs = pairs;
         out.step(None, format!("{pattern:?} by {engine:?}"))?;
         let mut rates = Vec::new();
         for _ in 0..self.work.rounds {
             match self.round(pattern, &chosen, engine, &mut result) {
                 Ok(rate) => rates.push(rate),
                 Err(error) => {
-                    let hung = matches!(error, GpuError::Hung { .. });
-                    result.verdict = if hung { Verdict::Hung } else { Verdict::Refused };
+                    result.verdict = result.verdict.and(error.verdict());
                     result.detail = Some(error.to_string());
                     out.emit(&Event::Together(result))?;
                     return Err(error);
@@ -183,7 +231,8 @@ impl<'a> Bench<'a> {
         let flows: Vec<&Flow> = chosen.iter().filter_map(|at| self.flows.get(*at)).collect();
         for flow in &flows {
             let (payload, poison) = self.headers(flow);
-            let (Some(source), Some(target)) = (self.gpus.get(flow.from), self.gpus.get(flow.to))
+            let (source, target) = flow.ends();
+            let (Some(source), Some(target)) = (self.gpus.get(source), self.gpus.get(target))
             else {
                 continue;
             };
@@ -197,15 +246,17 @@ impl<'a> Bench<'a> {
         let longest = self.release(pattern, &flows, engine)?;
         for flow in &flows {
             let (payload, poison) = self.headers(flow);
-            let Some(target) = self.gpus.get(flow.to) else { continue };
+            // Whoever has the slot checks it.
+            let Some(owner) = self.gpus.get(flow.ends().1) else { continue };
             let slot = Arena { base: flow.slot.pointer(), bytes: flow.slot.bytes() };
             let expectation = Expectation { payload, poison, start: 0, end: self.work.bytes };
-            let found = check::check_range(target, slot, expectation, self.limit())?;
-            if let (Some(mut report), Some(source)) = (found, self.gpus.get(flow.from)) {
+            let found = check::check_range(owner, slot, expectation, self.limit())?;
+            let ends = (self.gpus.get(flow.from), self.gpus.get(flow.to));
+            if let (Some(mut report), (Some(from), Some(to))) = (found, ends) {
                 report.step = format!("{pattern:?} by {engine:?}");
                 result.verdict = Verdict::Damaged;
-                let (from, to) = (source.address(), target.address());
-                result.damaged.push(TogetherDamage { from, to, report });
+                let (from, to, operation) = (from.address(), to.address(), flow.operation);
+                result.damaged.push(TogetherDamage { from, to, operation, report });
             }
         }
         let bytes = crate::speed::float(self.work.bytes) * crate::speed::float_of(flows.len());
@@ -270,7 +321,11 @@ impl<'a> Bench<'a> {
     fn headers(&self, flow: &Flow) -> (Header, Header) {
         // Which GPU's memory, and whose slot in it.
         let number = |gpu: usize| u16::try_from(gpu + 1).unwrap_or(u16::MAX);
-        let slot = number(flow.to) | number(flow.from) << 8;
+        let way = match flow.operation {
+            Operation::Write => 0,
+            Operation::Read => 0x80,
+        };
+        let slot = number(flow.to) | (number(flow.from) | way) << 8;
         let header = |generation| Header::new(slot, run(), generation);
         (header(self.generation), header(self.generation.wrapping_sub(1)))
     }

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use peerway_cli_read::Exit;
 use peerway_core::address::PciAddress;
-use peerway_gpu::{AllReduceResult, Arm, Engine, Measurement, Mode, PairResult, Verdict};
+use peerway_gpu::{
+    AllReduceResult, Arm, Depth, Engine, GpuSeen, Measurement, Mode, PairResult, Verdict,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,10 @@ const TOLERANCE: f64 = 0.10;
 pub(super) struct Baseline {
     schema: String,
     generated_at: String,
+    #[serde(default)]
+    depth: Option<Depth>,
+    #[serde(default)]
+    gpus: Vec<GpuSeen>,
     pairs: Vec<PairResult>,
     #[serde(default)]
     all_reduce: Vec<AllReduceResult>,
@@ -34,6 +40,10 @@ pub(super) struct Comparison {
     pub(super) compared: u32,
     /// Rows that only the earlier one has: not measured now.
     pub(super) missing: Vec<String>,
+    /// Of those, the ones that were right: they may be wrong now.
+    pub(super) missing_right: u32,
+    /// Why figures, or anything, were not compared.
+    pub(super) notes: Vec<String>,
     /// What is worse now.
     pub(super) worse: Vec<Change>,
     /// What is better now.
@@ -81,23 +91,40 @@ fn sums(rows: &[AllReduceResult]) -> BTreeMap<SumKey, &AllReduceResult> {
 
 impl Baseline {
     /// What changed.
-    pub(super) fn compare(&self, measured: &Measurement) -> Comparison {
+    pub(super) fn compare(&self, measured: &Measurement, depth: Depth) -> Comparison {
         let mut comparison = Comparison {
             baseline: self.generated_at.clone(),
             compared: 0,
             missing: Vec::new(),
+            missing_right: 0,
+            notes: Vec::new(),
             worse: Vec::new(),
             better: Vec::new(),
         };
+        let others = self.other_gpus(measured);
+        if !others.is_empty() {
+            let text = format!("another GPU than then is at {}", others.join(", "));
+            comparison.notes.push(text);
+        }
+        // Figures depend on how much is moved at a time.
+        let figures = self.depth == Some(depth) && others.is_empty();
+        if self.depth != Some(depth) {
+            let then = self.depth.map_or("an unknown depth".to_owned(), |then| format!("{then:?}"));
+            let text = format!("depth was {then}, and is {depth:?}: only verdicts are compared");
+            comparison.notes.push(text.to_lowercase());
+        }
         let now = pairs(&measured.pairs);
         for (key, before) in pairs(&self.pairs) {
             let what = format!("{} > {} {:?} {:?}", key.0, key.1, key.2, key.3).to_lowercase();
             let Some(now) = now.get(&key) else {
-                comparison.missing.push(what);
+                comparison.miss(what, before.verdict);
                 continue;
             };
             comparison.compared += 1;
             comparison.verdict(&what, before.verdict, now.verdict);
+            if !figures {
+                continue;
+            }
             for (figure, before, now, more_is_better) in [
                 ("write", before.bandwidth_bytes_per_second, now.bandwidth_bytes_per_second, true),
                 ("read", before.read_bytes_per_second, now.read_bytes_per_second, true),
@@ -118,18 +145,35 @@ impl Baseline {
             let what = format!("all-reduce {arm:?} of {bytes} bytes, {processes} processes")
                 .to_lowercase();
             let Some(now) = now.get(&key) else {
-                comparison.missing.push(what);
+                // Another depth has other sizes.
+                if figures {
+                    comparison.miss(what, before.verdict);
+                }
                 continue;
             };
             comparison.compared += 1;
             comparison.verdict(&what, before.verdict, now.verdict);
-            comparison.figure(&what, "time", (before.seconds, now.seconds), false);
+            if figures {
+                comparison.figure(&what, "time", (before.seconds, now.seconds), false);
+            }
         }
         comparison
+    }
+
+    /// Addresses at which another GPU was then.
+    fn other_gpus(&self, measured: &Measurement) -> Vec<String> {
+        let now = |gpu: &GpuSeen| measured.gpus.iter().find(|now| now.address == gpu.address);
+        let other = |gpu: &&GpuSeen| now(gpu).is_some_and(|now| now.uuid != gpu.uuid);
+        self.gpus.iter().filter(other).map(|gpu| gpu.address.to_string()).collect()
     }
 }
 
 impl Comparison {
+    fn miss(&mut self, what: String, before: Verdict) {
+        self.missing_right += u32::from(before == Verdict::Intact);
+        self.missing.push(what);
+    }
+
     fn verdict(&mut self, what: &str, before: Verdict, now: Verdict) {
         let change = || Change {
             what: what.to_owned(),
@@ -175,7 +219,7 @@ impl Comparison {
     pub(super) fn exit(&self) -> Exit {
         if !self.worse.is_empty() {
             Exit::Findings
-        } else if self.compared == 0 {
+        } else if self.compared == 0 || self.missing_right > 0 {
             Exit::Undecided
         } else {
             Exit::Fine
@@ -200,6 +244,7 @@ impl Comparison {
                 ));
             }
         }
+        lines.extend(self.notes.iter().cloned());
         lines.extend(self.missing.iter().map(|what| format!("not measured now: {what}")));
         lines
     }
@@ -214,9 +259,21 @@ mod tests {
             baseline: String::new(),
             compared: 1,
             missing: Vec::new(),
+            missing_right: 0,
+            notes: Vec::new(),
             worse: Vec::new(),
             better: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_row_that_was_right_and_is_not_there_is_undecided() {
+        let mut all = comparison();
+        all.miss("x".to_owned(), Verdict::Refused);
+        assert_eq!(all.exit(), Exit::Fine);
+        all.miss("y".to_owned(), Verdict::Intact);
+        assert_eq!(all.exit(), Exit::Undecided);
+        assert!(all.describe().iter().any(|line| line == "not measured now: y"));
     }
 
     #[track_caller]

@@ -10,13 +10,15 @@ use peerway_core::judge::judge;
 use peerway_core::judge::measured::grounds;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::measured::{
-    LAST_TEST, LAST_TEST_SCHEMA, LastTest, Outcome, TestedAllReduce, TestedGpu, TestedPair,
+    LAST_TEST, LAST_TEST_SCHEMA, LastTest, Outcome, TestedAllReduce, TestedDepth, TestedGpu,
+    TestedPair,
 };
-use peerway_gpu::{Arm, Measurement, PairResult, Verdict};
+use peerway_gpu::{Arm, Depth, Measurement, PairResult, Verdict};
 use peerway_read::collect::measured::binding;
 use peerway_read::root::Root;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use crate::place;
 
@@ -45,6 +47,7 @@ impl Keep {
         let directory =
             directory(asked).ok_or_else(|| "no directory for it: give --state DIR".to_owned())?;
         place::make_directories(&directory).map_err(|error| error.to_string())?;
+        sweep(&directory);
         let path = directory.join("last.json");
         let fresh = directory.join(format!("last.json.{}", std::process::id()));
         let flags =
@@ -75,6 +78,23 @@ impl Keep {
     }
 }
 
+/// Removes what measurements left that were killed: a signal runs no destructor.
+fn sweep(directory: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else { return };
+    let Ok(entries) = rustix::fs::Dir::read_from(&opened) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy();
+        let number = name.strip_prefix("last.json.").and_then(|text| text.parse::<i32>().ok());
+        let Some(pid) = number.and_then(Pid::from_raw) else { continue };
+        // One that is there may be another test that still runs.
+        if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
+            let gone = rustix::fs::unlinkat(&opened, entry.file_name(), AtFlags::empty());
+            drop(gone.map_err(std::io::Error::from));
+        }
+    }
+}
+
 impl Drop for Keep {
     fn drop(&mut self) {
         // Gone already where it took the last one's place.
@@ -86,7 +106,7 @@ impl Drop for Keep {
 pub(super) fn brief(
     root: &Root,
     measured: &Measurement,
-    (view, now): (Option<&str>, Timestamp),
+    (view, depth, now): (Option<&str>, Depth, Timestamp),
     after: Option<&Snapshot>,
 ) -> Option<LastTest> {
     let boot_id = root.observe("/proc/sys/kernel/random/boot_id").known()?.clone();
@@ -116,6 +136,11 @@ pub(super) fn brief(
         boot_id,
         measured_at: now.to_string(),
         view: view.map(str::to_owned),
+        depth: Some(match depth {
+            Depth::Quick => TestedDepth::Quick,
+            Depth::Standard => TestedDepth::Standard,
+            Depth::Full => TestedDepth::Full,
+        }),
         gpus: gpus.collect(),
         pairs: by_pair.iter().map(|(pair, rows)| tested(*pair, rows, after)).collect(),
         all_reduce: all_reduce.collect(),
@@ -137,6 +162,8 @@ fn tested(
         Outcome::Damaged
     } else if any(Verdict::Hung) {
         Outcome::Hung
+    } else if any(Verdict::Broken) {
+        Outcome::Broken
     } else if any(Verdict::Intact) {
         Outcome::Intact
     } else if any(Verdict::Refused) {
@@ -156,11 +183,14 @@ fn tested(
             }
         }
     }
+    let right = rows.iter().filter(|row| row.verdict == Verdict::Intact);
+    let sampled = right.flat_map(|row| &row.operations).map(|part| part.sampled_bytes).min();
     TestedPair {
         from,
         to,
         outcome,
         damage: damage.or_else(|| above.then(|| "faster than the link can carry".to_owned())),
+        sampled_bytes: sampled,
         bandwidth_bytes_per_second: best(|row| row.bandwidth_bytes_per_second, f64::max),
         latency_seconds: best(|row| row.latency_seconds, f64::min),
         line_rate_bytes_per_second: best(|row| row.line_rate_bytes_per_second, f64::max),

@@ -1,20 +1,18 @@
 //! A look at the host before anything is measured, by a child of this program: the walls that a
 //! look raises forbid starting children, and a measurement is made of children.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use peerway_core::address::{BusAddress, PciAddress};
 use peerway_core::boards;
-use peerway_core::snapshot::pci::LinkState;
-use peerway_gpu::{InUse, Launch, Limits, LineRate, run_child};
+use peerway_gpu::{InUse, Launch, Limits, run_child};
 use serde::Deserialize;
 
 use super::watch::Known;
 
 /// A look has deadlines of its own; this one is for a look that hangs all the same.
-const LIMIT: Duration = Duration::from_mins(1);
+pub(super) const LIMIT: Duration = Duration::from_mins(1);
 
 /// Daemons of the driver that keep device nodes open and do no work on a GPU. The kernel cuts a
 /// process's name after 15 characters.
@@ -25,6 +23,9 @@ const IDLE: [&str; 2] = ["(nvidia-persiste)", "(nv-fabricmanage)"];
 pub(super) struct Look {
     devices: Vec<Device>,
     gaps: Vec<Gap>,
+    /// Why nothing was seen, if the look failed.
+    #[serde(skip)]
+    failed: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -36,7 +37,6 @@ struct Device {
     uuid: Option<String>,
     driver: Option<String>,
     claims: Vec<Claim>,
-    link: Option<Link>,
     #[serde(default)]
     upstream: Vec<PciAddress>,
     #[serde(default)]
@@ -57,22 +57,20 @@ struct Claim {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Link {
-    lanes: u32,
-    max_transfers_per_second: u64,
-    max_lanes: u32,
-}
-
-#[derive(Clone, Debug, Deserialize)]
 struct Gap {
     source: String,
     why: String,
 }
 
 impl Look {
-    /// Looks at this host, or at one whose files are below a directory; says why in words where
-    /// it could not.
-    pub(super) fn take(program: &Path, place: Option<&Path>) -> Result<Self, String> {
+    /// Looks at this host, or at one whose files are below a directory. A look that failed has
+    /// seen nothing, and knows it.
+    pub(super) fn take(program: &Path, place: Option<&Path>, limit: Duration) -> Self {
+        Self::try_take(program, place, limit)
+            .unwrap_or_else(|why| Self { failed: Some(why), ..Self::default() })
+    }
+
+    fn try_take(program: &Path, place: Option<&Path>, limit: Duration) -> Result<Self, String> {
         let host = place.map_or("live".to_owned(), |place| place.display().to_string());
         let launch = Launch {
             program: program.to_owned(),
@@ -82,7 +80,7 @@ impl Look {
             clean: false,
         };
         let mut text = String::new();
-        let limits = Limits { total: LIMIT, quiet: LIMIT };
+        let limits = Limits { total: limit, quiet: limit };
         let end = run_child(&launch, "", limits, &mut |line| {
             text.push_str(line);
             text.push('\n');
@@ -125,6 +123,7 @@ impl Look {
             .map(|device| Known {
                 address: device.address,
                 upstream: device.upstream.clone(),
+                pcie_only: device.pcie_only(),
                 bars: device.bars.iter().map(|bar| (bar.start, bar.size)).collect(),
             })
             .collect()
@@ -149,32 +148,29 @@ impl Look {
 
     /// What keeps the list of holders from being whole.
     pub(super) fn holder_gaps(&self) -> Vec<String> {
-        self.gaps
-            .iter()
-            .filter(|gap| gap.source.starts_with("/proc/PID"))
-            .map(|gap| {
-                format!(
-                    "whether GPUs are in use is not certain: {}: {} (run it as root, outside of \
-                     containers)",
-                    gap.source, gap.why
-                )
-            })
-            .collect()
+        let failed = self.failed.iter().map(|why| {
+            format!(
+                "the host could not be looked at first ({why}): whether GPUs are in use is unknown"
+            )
+        });
+        let gaps = self.unseen().map(|gap| {
+            format!(
+                "whether GPUs are in use is not certain: {}: {} (run it as root, outside of \
+                 containers)",
+                gap.source, gap.why
+            )
+        });
+        failed.chain(gaps).collect()
     }
 
-    /// What PCIe can carry between two GPUs, where it is sure that nothing but PCIe carries it.
-    pub(super) fn line_rates(&self) -> Vec<LineRate> {
-        let known: BTreeMap<PciAddress, f64> = self
-            .driven()
-            .filter_map(|device| Some((device.address, device.pcie_rate()?)))
-            .collect();
-        let mut rates = Vec::new();
-        for (&from, &one) in &known {
-            for (&to, &other) in known.iter().filter(|(to, _)| **to != from) {
-                rates.push(LineRate { from, to, bytes_per_second: one.min(other) });
-            }
-        }
-        rates
+    /// Why GPUs of which no holder shows may have one all the same.
+    pub(super) fn unknown(&self) -> Option<String> {
+        let gap = || self.unseen().next().map(|gap| format!("{}: {}", gap.source, gap.why));
+        self.failed.clone().or_else(gap)
+    }
+
+    fn unseen(&self) -> impl Iterator<Item = &Gap> {
+        self.gaps.iter().filter(|gap| gap.source.starts_with("/proc/PID"))
     }
 
     /// The GPU that the operator means: an address, an index in the order of addresses, or the
@@ -218,22 +214,13 @@ impl Look {
 }
 
 impl Device {
-    /// Bytes per second one way over its own link at full speed; none where NVLink may carry it
-    /// instead, or where the link does not show. Links of idle GPUs run slower than they can.
-    fn pcie_rate(&self) -> Option<f64> {
-        let digits = |text: &str| text.trim_start_matches("0x").to_owned();
-        let ids =
-            format!("{}:{}", digits(self.vendor_id.as_ref()?), digits(self.device_id.as_ref()?));
-        if boards::lookup(ids.parse().ok()?)?.nvlink {
-            return None;
-        }
-        let link = self.link.as_ref()?;
-        if link.lanes == 0 || link.lanes > link.max_lanes {
-            return None;
-        }
-        let speed = u32::try_from(link.max_transfers_per_second / 100_000_000).ok()?;
-        let thousands = u32::try_from(LinkState::rate(speed, link.lanes) / 1_000).ok()?;
-        (thousands > 0).then(|| f64::from(thousands) * 1_000.0)
+    /// It is sure that nothing but PCIe carries what it sends: a board without NVLink.
+    fn pcie_only(&self) -> bool {
+        let digits =
+            |text: &Option<String>| Some(text.as_ref()?.trim_start_matches("0x").to_owned());
+        let ids = || Some(format!("{}:{}", digits(&self.vendor_id)?, digits(&self.device_id)?));
+        let board = ids().and_then(|ids| boards::lookup(ids.parse().ok()?));
+        board.is_some_and(|board| !board.nvlink)
     }
 }
 
@@ -243,12 +230,10 @@ mod tests {
 
     /// Two boards without NVLink, the second one held, and one in a guest.
     fn look(device_id: &str, process: &str) -> Look {
-        let device = |address: &str, driver: &str, claims: &str, lanes: u32| {
+        let device = |address: &str, driver: &str, claims: &str| {
             format!(
                 r#"{{"address": "{address}", "vendor_id": "0x10de", "device_id": "{device_id}",
-                    "uuid": "GPU-{}", "driver": "{driver}", "claims": [{claims}],
-                    "link": {{"lanes": {lanes}, "max_transfers_per_second": 32000000000,
-                              "max_lanes": 16}}}}"#,
+                    "uuid": "GPU-{}", "driver": "{driver}", "claims": [{claims}]}}"#,
                 address.replace([':', '.'], "")
             )
         };
@@ -256,9 +241,9 @@ mod tests {
             format!(r#"{{"tenant": "lxc:7", "source": "process 9 {process}", "active": "yes"}}"#);
         let text = format!(
             r#"{{"devices": [{}, {}, {}], "gaps": [{{"source": "/proc/PID/fd", "why": "denied"}}]}}"#,
-            device("0000:21:00.0", "nvidia", "", 16),
-            device("0000:41:00.0", "nvidia", &claim, 8),
-            device("0000:61:00.0", "vfio-pci", &claim, 16),
+            device("0000:21:00.0", "nvidia", ""),
+            device("0000:41:00.0", "nvidia", &claim),
+            device("0000:61:00.0", "vfio-pci", &claim),
         );
         Look::parse(&text).unwrap()
     }
@@ -274,13 +259,24 @@ mod tests {
     }
 
     #[test]
-    fn the_narrower_link_counts_unless_nvlink_may_carry_it() {
-        let rates = look("0x2bb5", "(python)").line_rates();
-        assert_eq!(rates.len(), 2);
-        assert!(rates.iter().all(|rate| (rate.bytes_per_second / 1e9 - 31.5).abs() < 0.1));
+    fn what_could_not_be_seen_is_not_free() {
+        let gap = look("0x2bb5", "(python)").unknown();
+        assert_eq!(gap.as_deref(), Some("/proc/PID/fd: denied"));
+        let failed = Look::take(Path::new("/bin/false"), None, LIMIT);
+        assert!(failed.unknown().is_some_and(|why| why.contains("peerway scan")), "{failed:?}");
+        assert_eq!(Look::parse(r#"{"devices": [], "gaps": []}"#).unwrap().unknown(), None);
+    }
+
+    #[test]
+    fn nvlink_may_carry_what_pcie_does_not() {
+        let sure = |device_id| {
+            let known = look(device_id, "(python)").known();
+            known.iter().map(|one| one.pcie_only).collect::<Vec<_>>()
+        };
+        assert_eq!(sure("0x2bb5"), [true, true]);
         // A module with NVLink, and a board that is not in the table.
-        assert_eq!(look("0x2335", "(python)").line_rates(), []);
-        assert_eq!(look("0xffff", "(python)").line_rates(), []);
+        assert_eq!(sure("0x2335"), [false, false]);
+        assert_eq!(sure("0xffff"), [false, false]);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::fmt::Display;
 use peerway_cli_read::Exit;
 use peerway_cli_read::text::{bold, bytes, word, wrap};
 use peerway_core::address::PciAddress;
-use peerway_gpu::{AllReduceResult, PairResult};
+use peerway_gpu::{AllReduceResult, Arm, Mode, PairResult, Verdict};
 
 use super::Test;
 
 /// The whole page.
 pub(super) fn page(test: &Test, exit: Exit) -> String {
-    let mut out = wrap(&bold(answer(exit)), "", "");
+    let mut out = wrap(&bold(answer(exit, between_gpus(test))), "", "");
     for note in &test.notes {
         out.push_str(&wrap(note, "note: ", "      "));
     }
@@ -58,8 +58,27 @@ pub(super) fn page(test: &Test, exit: Exit) -> String {
     out
 }
 
-fn answer(exit: Exit) -> &'static str {
+/// Whether what failed is a transfer between GPUs with P2P: not the control arm, a transfer with
+/// the host or within a GPU, or the driver's start.
+fn between_gpus(test: &Test) -> bool {
+    let pairs = test.pairs.iter().any(|row| row.verdict >= Verdict::Broken || row.above_line_rate);
+    let together = test.together.iter().any(|row| row.verdict >= Verdict::Broken);
+    let sums = |row: &AllReduceResult| {
+        row.arm == Arm::P2p && row.gpus.len() > 1 && row.verdict >= Verdict::Broken
+    };
+    pairs || together || test.all_reduce.iter().any(sums)
+}
+
+fn answer(exit: Exit, between_gpus: bool) -> &'static str {
     match exit {
+        Exit::WrongData if !between_gpus => {
+            "DATA WAS WRONG, but not by peer access: see below where. Whatever goes through host \
+             memory or stays within that GPU is not to be trusted either."
+        }
+        Exit::Hung if !between_gpus => {
+            "THE DRIVER OR A GPU DID NOT COME TO ITS END, not by peer access: see below where. \
+             Whether peer access works is unknown."
+        }
         Exit::Fine => {
             "No data was wrong; what each mode did stands above (staged ones go through host memory)."
         }
@@ -70,7 +89,7 @@ fn answer(exit: Exit) -> &'static str {
         Exit::Findings => {
             "Data arrived, but the host recorded errors meanwhile: see below which, and of whom."
         }
-        Exit::Hung => "A TRANSFER HUNG: do not use peer access on this host.",
+        Exit::Hung => "A TRANSFER HUNG OR BROKE DOWN: do not use peer access on this host.",
         _ => "Not everything could be measured; what was not is no better than unknown.",
     }
 }
@@ -117,7 +136,25 @@ fn pairs(test: &Test, title: &str, rows: &[PairResult]) -> String {
             details.push_str(&wrap(&text, &head, "    "));
         }
     }
-    out + &details
+    out + &details + &sampled(test, rows)
+}
+
+/// Of how much memory samples were taken, where ranges were right.
+fn sampled(test: &Test, rows: &[PairResult]) -> String {
+    // The control arm takes none.
+    let right =
+        rows.iter().filter(|row| row.verdict == Verdict::Intact && row.mode != Mode::Staged);
+    let parts =
+        right.flat_map(|row| row.operations.iter().map(move |part| (row.to, part.sampled_bytes)));
+    let Some((gpu, least)) = parts.min_by_key(|(_, bytes)| *bytes) else { return String::new() };
+    let all = test.gpus.iter().find(|seen| seen.address == gpu).and_then(|seen| seen.memory_bytes);
+    let all = all.map_or("unknown size".to_owned(), bytes);
+    let text = match least {
+        0 => "no samples over the memory in at least one row: what lies beyond is not known"
+            .to_owned(),
+        some => format!("samples over at least {} of {all} of a GPU's memory", bytes(some)),
+    };
+    wrap(&text, "", "    ")
 }
 
 /// What a row has to say beyond its columns.
@@ -192,6 +229,18 @@ fn host(test: &Test) -> String {
             rate(Some(row.local_copy_bytes_per_second)),
         );
         out.push_str(&line);
+    }
+    for row in &test.host_rates {
+        if let Some(report) = &row.damage {
+            let text = format!(
+                "{}: WRONG {}: {} at byte {}",
+                name(test, row.gpu),
+                report.step,
+                report.damage,
+                report.first_bad_offset
+            );
+            out.push_str(&wrap(&text, "", "    "));
+        }
     }
     out
 }

@@ -1,12 +1,15 @@
 //! The probe protocol (`docs/probe.md`) spoken by this program for NVIDIA's GPUs:
-//! `peerway probe --from A --to B [--bytes N] [--deadline-ms N] [--in WHERE] [--cuda PATH]`.
+//! `peerway probe --from A --to B [--bytes N] [--deadline-ms N] [--in WHERE] [--cuda PATH]
+//! [--allow-in-use]`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use peerway_cli_read::Exit;
 use peerway_gpu::{Launch, ProbeQuestion, Settings, probe};
 
+use super::look::{LIMIT, Look};
 use super::view::Wanted;
 use super::{CHILD, internal, print, undecided, usage, view};
 
@@ -15,7 +18,8 @@ pub(super) const PROBE: &str = "probe";
 
 /// Answers one question with one line.
 pub(super) fn run(words: &[OsString]) -> Exit {
-    let (question, within, cuda) = match parse(words) {
+    let start = Instant::now();
+    let Parsed { question, within, cuda, allow_in_use } = match parse(words) {
         Ok(parsed) => parsed,
         Err(why) => return usage(&why),
     };
@@ -31,6 +35,14 @@ pub(super) fn run(words: &[OsString]) -> Exit {
         clean: false,
     });
     settings.cuda = cuda;
+    // Others' GPUs are not disturbed here either.
+    settings.allow_in_use = allow_in_use;
+    settings.deadline = start.checked_add(question.deadline);
+    if !allow_in_use {
+        let look = Look::take(&settings.launch.program, None, question.deadline.min(LIMIT));
+        settings.in_use = look.in_use();
+        settings.in_use_unknown = look.unknown();
+    }
     match within.map(|wanted| view(&wanted)).transpose() {
         Ok(view) => settings.view = view,
         Err(why) => return undecided(&why),
@@ -42,14 +54,22 @@ pub(super) fn run(words: &[OsString]) -> Exit {
     }
 }
 
-type Parsed = (ProbeQuestion, Option<Wanted>, Option<PathBuf>);
+/// What was asked, and how.
+struct Parsed {
+    question: ProbeQuestion,
+    within: Option<Wanted>,
+    cuda: Option<PathBuf>,
+    allow_in_use: bool,
+}
 
 fn parse(words: &[OsString]) -> Result<Parsed, String> {
     let (mut plain, mut within, mut cuda) = (Vec::new(), None, None);
+    let mut allow_in_use = false;
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         let value = || format!("{} needs a value behind it", word.display());
         match word.to_str() {
+            Some("--allow-in-use") => allow_in_use = true,
             Some("--cuda") => cuda = Some(rest.next().ok_or_else(value)?.into()),
             Some("--in") => {
                 let text = rest.next().and_then(|text| text.to_str()).ok_or_else(value)?;
@@ -60,7 +80,7 @@ fn parse(words: &[OsString]) -> Result<Parsed, String> {
         }
     }
     let question = ProbeQuestion::parse(&plain).map_err(|error| error.to_string())?;
-    Ok((question, within, cuda))
+    Ok(Parsed { question, within, cuda, allow_in_use })
 }
 
 #[cfg(test)]
@@ -74,8 +94,9 @@ mod tests {
             parse(&words)
         };
         let pair = "--from 0000:21:00.0 --to 0000:41:00.0";
-        let (question, within, cuda) =
-            parse(&format!("{pair} --in lxc:101 --cuda /x.so --bytes 64")).unwrap();
+        let parsed = parse(&format!("{pair} --in lxc:101 --cuda /x.so --bytes 64")).unwrap();
+        let Parsed { question, within, cuda, allow_in_use } = parsed;
+        assert!(!allow_in_use && parse(&format!("{pair} --allow-in-use")).unwrap().allow_in_use);
         assert_eq!(question.bytes, 64);
         assert_eq!(within, Some(Wanted::Lxc("101".to_owned())));
         assert_eq!(cuda, Some(PathBuf::from("/x.so")));

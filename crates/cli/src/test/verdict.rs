@@ -13,21 +13,21 @@ pub(super) fn exit(measured: &Measurement, whole: bool) -> Exit {
     let above = rows.clone().any(|row| row.above_line_rate);
     let mut exit = rows
         .map(|row| row.verdict)
-        .chain(measured.together.iter().map(|row| row.verdict))
-        .chain(measured.all_reduce.iter().map(|row| row.verdict))
         .map(of_verdict)
+        .chain(measured.together.iter().map(|row| of_group(row.verdict)))
+        .chain(measured.all_reduce.iter().map(|row| of_group(row.verdict)))
         .fold(Exit::Fine, Exit::and);
     let recorded = measured.pairs.iter().map(|row| &row.evidence);
     let others = measured.evidence.iter().map(|one| &one.evidence);
     if recorded.chain(others).any(Evidence::is_serious) {
         exit = exit.and(Exit::Findings);
     }
-    if above {
+    if above || measured.host.iter().any(|row| row.damage.is_some()) {
         exit = exit.and(Exit::WrongData);
     }
     // What timed out is noted there, and what the driver did not answer is not met.
     let unanswered = measured.preconditions.iter().any(|unmet| unmet.kind == Unmet::DriverHung);
-    if unanswered || !measured.children.is_empty() {
+    if unanswered || measured.children.iter().any(|child| child.hung) {
         exit = exit.and(Exit::Hung);
     }
     if !decided(measured, whole) {
@@ -39,9 +39,18 @@ pub(super) fn exit(measured: &Measurement, whole: bool) -> Exit {
 fn of_verdict(verdict: Verdict) -> Exit {
     match verdict {
         Verdict::Damaged => Exit::WrongData,
-        Verdict::Hung => Exit::Hung,
+        // Neither came to its end.
+        Verdict::Hung | Verdict::Broken => Exit::Hung,
         // One mode that a driver does not offer is no fault; see `decided`.
         Verdict::Intact | Verdict::NotRun | Verdict::Refused => Exit::Fine,
+    }
+}
+
+/// Of transfers at once and sums: there is no second mode that could be right instead.
+fn of_group(verdict: Verdict) -> Exit {
+    match verdict {
+        Verdict::NotRun | Verdict::Refused => Exit::Undecided,
+        other => of_verdict(other),
     }
 }
 

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use peerway_core::address::{BusAddress, PciAddress};
-use peerway_gpu::{BusErrors, Evidence, LinkSeen, RefusedRequests, Severity, Watch, XidSeen};
+use peerway_core::snapshot::pci::LinkState;
+use peerway_gpu::{
+    BusErrors, Evidence, LineSeen, LinkSeen, RefusedRequests, Severity, Watch, XidSeen,
+};
 use peerway_klog::{Event, Fact, Notice, Scanner, Sink, xid};
 use peerway_read::parse::sysfs;
 use peerway_read::root::Root;
@@ -27,6 +30,8 @@ pub(super) struct Known {
     pub(super) upstream: Vec<PciAddress>,
     /// Its memory: first address and size.
     pub(super) bars: Vec<(BusAddress, u64)>,
+    /// Nothing but PCIe carries what it sends.
+    pub(super) pcie_only: bool,
 }
 
 /// Watches a host.
@@ -36,6 +41,19 @@ pub(super) struct HostWatch {
     known: Vec<Known>,
     log: Result<OwnedFd, String>,
     span: Option<Span>,
+    /// What came before the present span, and after the last one.
+    before: Evidence,
+    /// Links of the last span.
+    last: BTreeMap<PciAddress, LinkEnd>,
+}
+
+/// One end of a link, by what its device says: bytes per second one way.
+#[derive(Clone, Copy, Debug, Default)]
+struct LinkEnd {
+    /// The best that it was seen at.
+    seen: u64,
+    /// The best that it can.
+    most: u64,
 }
 
 /// A span in progress.
@@ -43,6 +61,7 @@ struct Span {
     gpus: Vec<PciAddress>,
     counters: BTreeMap<(PciAddress, Severity), u64>,
     links: BTreeMap<PciAddress, LinkSeen>,
+    ends: BTreeMap<PciAddress, LinkEnd>,
     gaps: Vec<String>,
 }
 
@@ -51,11 +70,35 @@ impl HostWatch {
     pub(super) fn new(place: PathBuf, known: Vec<Known>) -> Self {
         let path = place.join("dev/kmsg");
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let log = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| {
+        // Only what comes from now on; all of that is read, one span after the other.
+        let opened = rustix::fs::open(&path, flags, Mode::empty())
+            .and_then(|log| rustix::fs::seek(&log, SeekFrom::End(0)).map(|_| log));
+        let log = opened.map_err(|errno| {
             let why = std::io::Error::from(errno);
             format!("the kernel log was not watched: {}: {why}", path.display())
         });
-        Self { place, known, log, span: None }
+        let (before, last) = (Evidence::default(), BTreeMap::new());
+        Self { place, known, log, span: None, before, last }
+    }
+
+    /// The GPUs and the bridges above them.
+    fn with_bridges(&self, gpus: &[PciAddress]) -> BTreeSet<PciAddress> {
+        let mut devices: BTreeSet<PciAddress> = gpus.iter().copied().collect();
+        for known in self.known.iter().filter(|known| gpus.contains(&known.address)) {
+            devices.extend(&known.upstream);
+        }
+        devices
+    }
+
+    /// What the log says now about these GPUs.
+    fn look_at_log(&self, gpus: &[PciAddress], mut gaps: Vec<String>) -> Evidence {
+        let (log, lost) = self.read_log(&mut gaps);
+        let evidence = Evidence { lost, gaps, ..Evidence::default() };
+        let mut found = Found { evidence, watch: self, gpus };
+        let mut scanner = Scanner::new();
+        scanner.feed(&log, &mut found);
+        scanner.finish(&mut found);
+        found.evidence
     }
 
     /// A root for this span alone: what one may read in all is limited.
@@ -64,12 +107,8 @@ impl HostWatch {
     }
 
     fn counters(&self, root: &Root, gpus: &[PciAddress]) -> BTreeMap<(PciAddress, Severity), u64> {
-        let mut devices: BTreeSet<PciAddress> = gpus.iter().copied().collect();
-        for known in self.known.iter().filter(|known| gpus.contains(&known.address)) {
-            devices.extend(&known.upstream);
-        }
         let mut counters = BTreeMap::new();
-        for device in devices {
+        for device in self.with_bridges(gpus) {
             for (file, severity) in [
                 ("aer_dev_correctable", Severity::Correctable),
                 ("aer_dev_nonfatal", Severity::NonFatal),
@@ -150,19 +189,37 @@ fn link(root: &Root, gpu: PciAddress) -> Option<LinkSeen> {
     })
 }
 
+/// A device's end of its link; none where it does not say.
+fn link_end(root: &Root, device: PciAddress) -> Option<LinkEnd> {
+    let read = |name: &str| {
+        let text = root.observe(&format!("/sys/bus/pci/devices/{device}/{name}"));
+        text.known().cloned()
+    };
+    let rate = |speed: &str, lanes: &str| {
+        let speed = sysfs::link_speed(&read(speed)?)?;
+        Some(LinkState::rate(speed, sysfs::link_width(&read(lanes)?)?))
+    };
+    Some(LinkEnd {
+        seen: rate("current_link_speed", "current_link_width")?,
+        most: rate("max_link_speed", "max_link_width")?,
+    })
+}
+
 impl Watch for HostWatch {
     fn begin(&mut self, gpus: &[PciAddress]) {
         let gpus: Vec<PciAddress> = match gpus {
             [] => self.known.iter().map(|known| known.address).collect(),
             some => some.to_vec(),
         };
-        let mut gaps = Vec::new();
-        if let Ok(log) = &self.log
-            && let Err(errno) = rustix::fs::seek(log, SeekFrom::End(0))
-        {
-            gaps.push(format!("the kernel log: {}", std::io::Error::from(errno)));
-        }
-        let mut span = Span { gpus, counters: BTreeMap::new(), links: BTreeMap::new(), gaps };
+        let all: Vec<PciAddress> = self.known.iter().map(|known| known.address).collect();
+        self.before = self.look_at_log(&all, Vec::new());
+        let mut span = Span {
+            gpus,
+            counters: BTreeMap::new(),
+            links: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            gaps: Vec::new(),
+        };
         if let Some(root) = self.root() {
             span.counters = self.counters(&root, &span.gpus);
             let links = span.gpus.iter().filter_map(|gpu| Some((*gpu, link(&root, *gpu)?)));
@@ -173,7 +230,15 @@ impl Watch for HostWatch {
 
     fn sample(&mut self) {
         let root = self.root();
+        let gpus = self.span.as_ref().map(|span| span.gpus.clone()).unwrap_or_default();
+        let devices = self.with_bridges(&gpus);
         let (Some(span), Some(root)) = (&mut self.span, root) else { return };
+        for device in devices {
+            if let Some(now) = link_end(&root, device) {
+                let had = span.ends.entry(device).or_default();
+                *had = LinkEnd { seen: had.seen.max(now.seen), most: had.most.max(now.most) };
+            }
+        }
         for (gpu, seen) in &mut span.links {
             if let Some(now) = link(&root, *gpu) {
                 seen.lanes_least = seen.lanes_least.min(now.lanes_least);
@@ -188,17 +253,8 @@ impl Watch for HostWatch {
         if self.log.is_ok() {
             std::thread::sleep(SETTLE);
         }
-        let mut gaps = span.gaps;
-        let (log, lost) = self.read_log(&mut gaps);
-        let mut found = Found {
-            evidence: Evidence { lost, gaps, ..Evidence::default() },
-            watch: self,
-            gpus: &span.gpus,
-        };
-        let mut scanner = Scanner::new();
-        scanner.feed(&log, &mut found);
-        scanner.finish(&mut found);
-        let mut evidence = found.evidence;
+        let mut evidence = self.look_at_log(&span.gpus, span.gaps);
+        self.last = span.ends;
         evidence.links = span.links.into_values().collect();
         if let Some(root) = self.root() {
             for ((device, severity), now) in self.counters(&root, &span.gpus) {
@@ -210,6 +266,30 @@ impl Watch for HostWatch {
             }
         }
         evidence
+    }
+
+    fn between(&mut self) -> Evidence {
+        std::mem::take(&mut self.before)
+    }
+
+    fn line(&self, from: PciAddress, to: PciAddress) -> Option<LineSeen> {
+        let known = |gpu| self.known.iter().find(|known| known.address == gpu);
+        let (one, other) = (known(from)?, known(to)?);
+        if !one.pcie_only || !other.pcie_only {
+            return None;
+        }
+        // Bridges above both are not on the way, or pass it on without a link between.
+        let alone =
+            |bridge: &&PciAddress| one.upstream.contains(bridge) != other.upstream.contains(bridge);
+        let bridges = one.upstream.iter().chain(&other.upstream).filter(alone);
+        // Both GPUs have to be known; a bridge without a link of its own says nothing.
+        let gpus = [self.last.get(&from)?, self.last.get(&to)?];
+        let ends = bridges.filter_map(|bridge| self.last.get(bridge)).chain(gpus);
+        let least = |of: fn(&LinkEnd) -> u64| {
+            let thousands = u32::try_from(ends.clone().map(of).min()? / 1_000).ok()?;
+            (thousands > 0).then(|| f64::from(thousands) * 1_000.0)
+        };
+        Some(LineSeen { seen: least(|end| end.seen)?, most: least(|end| end.most)? })
     }
 }
 
@@ -291,6 +371,7 @@ mod tests {
                 address: gpu(bus),
                 upstream: vec![bridge.parse().unwrap()],
                 bars: vec![(BusAddress(start), 1 << 35)],
+                pcie_only: true,
             };
             let known = vec![
                 known("21", "0000:20:01.1", 0x100_0000_0000),
@@ -301,6 +382,7 @@ mod tests {
                 fixture.file(gpu(bus), "current_link_width", "16\n");
                 fixture.file(gpu(bus), "current_link_speed", "2.5 GT/s PCIe\n");
                 fixture.file(gpu(bus), "max_link_speed", "32.0 GT/s PCIe\n");
+                fixture.file(gpu(bus), "max_link_width", "16\n");
             }
             fixture.errors(0);
             fixture
@@ -358,12 +440,48 @@ mod tests {
         let [fault] = seen.faults.as_slice() else { unreachable!("{seen:?}") };
         assert_eq!((fault.requester, fault.target, fault.count), (gpu("21"), Some(gpu("41")), 2));
         assert_eq!(fault.kind, "io_page_fault");
+        let before = fixture.watch.between();
+        assert_eq!(before.faults.first().map(|fault| fault.count), Some(1), "{before:?}");
+        assert!(fixture.watch.between().is_quiet(), "told once");
         assert_eq!((seen.xids.len(), seen.xids[0].number), (1, 31));
         assert_eq!((seen.elsewhere, seen.lost), (2, 40));
         let errors = seen.bus_errors.first().map(|one| (one.severity, one.count));
         assert_eq!(errors, Some((Severity::Correctable, 3)));
         assert_eq!(seen.links[0].transfers_per_second, 32_000_000_000);
         assert!(seen.links[1].narrowed() && !seen.links[0].narrowed());
+    }
+
+    #[test]
+    fn the_line_is_what_the_links_were_seen_at() {
+        let mut fixture = Fixture::new();
+        let pair = [gpu("21"), gpu("41")];
+        // A board for 32 GT/s in a slot for 16, which rests at 2.5.
+        let port: PciAddress = "0000:40:01.1".parse().unwrap();
+        let slot = |fixture: &Fixture, speed: &str| {
+            for (file, text) in [
+                ("current_link_speed", speed),
+                ("max_link_speed", "16.0 GT/s PCIe\n"),
+                ("current_link_width", "16\n"),
+                ("max_link_width", "16\n"),
+            ] {
+                fixture.file(port, file, text);
+            }
+            fixture.file(gpu("41"), "current_link_speed", speed);
+        };
+        slot(&fixture, "2.5 GT/s PCIe\n");
+        fixture.watch.begin(&pair);
+        fixture.watch.sample();
+        assert_eq!(fixture.watch.line(pair[0], pair[1]), None, "nothing was measured yet");
+        slot(&fixture, "16.0 GT/s PCIe\n");
+        fixture.file(gpu("21"), "current_link_speed", "32.0 GT/s PCIe\n");
+        fixture.watch.sample();
+        slot(&fixture, "2.5 GT/s PCIe\n");
+        fixture.watch.end();
+        let line = fixture.watch.line(pair[0], pair[1]).unwrap();
+        for rate in [line.seen, line.most] {
+            assert!((rate / 1e9 - 31.5).abs() < 0.1, "{line:?}");
+        }
+        assert_eq!(fixture.watch.line(pair[0], gpu("61")), None);
     }
 
     #[test]

@@ -22,11 +22,16 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
         return doubt(measured, tested, pair);
     }
     let verdict = match tested.outcome {
-        Outcome::Intact if pair.verdict == Verdict::Impaired || tested.is_slow() => {
+        // Data may be right because what was refused on the way was sent again.
+        Outcome::Intact
+            if pair.verdict == Verdict::Impaired
+                || tested.is_slow()
+                || !tested.recorded.is_empty() =>
+        {
             Verdict::Impaired
         }
         Outcome::Intact => Verdict::Works,
-        Outcome::Damaged | Outcome::Hung => Verdict::Broken,
+        Outcome::Damaged | Outcome::Hung | Outcome::Broken => Verdict::Broken,
         Outcome::Refused | Outcome::NotRun => return,
     };
     if verdict != pair.verdict {
@@ -36,13 +41,17 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
     pair.reason = format!("measured at {}: {}", measured.test.measured_at, tested.describe());
     pair.verdict = verdict;
     pair.basis = Basis::Measured;
-    pair.confidence = Confidence::Certain;
+    pair.confidence = if tested.outcome != Outcome::Intact || tested.is_sampled() {
+        Confidence::Certain
+    } else {
+        Confidence::Possible
+    };
 }
 
 /// Other grounds, and no measurement on them: what was right says nothing, and what was wrong
 /// is not right because a prediction says so.
 fn doubt(measured: &Measured, tested: &TestedPair, pair: &mut Pair) {
-    let wrong = matches!(tested.outcome, Outcome::Damaged | Outcome::Hung);
+    let wrong = matches!(tested.outcome, Outcome::Damaged | Outcome::Hung | Outcome::Broken);
     if wrong && matches!(pair.verdict, Verdict::Works | Verdict::Impaired) {
         pair.reason = format!(
             "measured at {}: {}; what decides about the pair has changed since: run peerway test",
@@ -73,6 +82,7 @@ mod tests {
             boot_id: "boot-1".to_owned(),
             measured_at: "2026-11-30T10:00:00Z".to_owned(),
             view: None,
+            depth: None,
             gpus: [from, to]
                 .map(|address| TestedGpu { address, uuid: String::new(), binding: Some(7) })
                 .to_vec(),
@@ -81,6 +91,7 @@ mod tests {
                 to,
                 outcome,
                 damage: None,
+                sampled_bytes: Some(1 << 34),
                 bandwidth_bytes_per_second: Some(rate),
                 latency_seconds: None,
                 line_rate_bytes_per_second: Some(60e9),
@@ -129,8 +140,43 @@ mod tests {
         check(Outcome::Intact, 20e9, Works, Impaired, Basis::Measured);
         check(Outcome::Damaged, 50e9, Works, Broken, Basis::Measured);
         check(Outcome::Hung, 50e9, Broken, Broken, Basis::Measured);
+        check(Outcome::Broken, 50e9, Works, Broken, Basis::Measured);
         check(Outcome::Refused, 50e9, Unknown, Unknown, Basis::Predicted);
         check(Outcome::NotRun, 50e9, Works, Works, Basis::Predicted);
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_not_certain() {
+        let correct_by = |change: fn(&mut TestedPair)| {
+            let mut test = kept(Outcome::Intact, 50e9, Verdict::Works);
+            test.pairs.iter_mut().for_each(change);
+            let mut now = pair(Verdict::Works);
+            correct(&Measured::new(test, Some("boot-1"), |_| Some(7)), &mut now);
+            (now.verdict, now.confidence, now.reason)
+        };
+        let (verdict, confidence, _) = correct_by(|_| ());
+        assert_eq!((verdict, confidence), (Verdict::Works, Confidence::Certain));
+        for none in [Some(0), None] {
+            let (verdict, confidence, said) = match none {
+                Some(_) => correct_by(|pair| pair.sampled_bytes = Some(0)),
+                None => correct_by(|pair| pair.sampled_bytes = None),
+            };
+            assert_eq!((verdict, confidence), (Verdict::Works, Confidence::Possible));
+            assert!(said.contains("a small part of all"), "{said}");
+        }
+        let (verdict, _, said) = correct_by(|pair| pair.recorded = vec!["an Xid".to_owned()]);
+        assert_eq!(verdict, Verdict::Impaired);
+        assert!(said.contains("an Xid"), "{said}");
+    }
+
+    /// A file of before depth was kept is read, and says less.
+    #[test]
+    fn files_of_before_are_read() {
+        let mut old = serde_json::to_value(kept(Outcome::Intact, 50e9, Verdict::Works)).unwrap();
+        old.as_object_mut().unwrap().remove("depth");
+        old["pairs"][0].as_object_mut().unwrap().remove("sampled_bytes");
+        let read: LastTest = serde_json::from_value(old).unwrap();
+        assert_eq!((read.depth, read.pairs[0].is_sampled()), (None, false));
     }
 
     /// Peer access was right under a map that is gone: no driver was bound anew, and all the same

@@ -24,10 +24,25 @@ pub struct LastTest {
     pub view: Option<String>,
     /// The GPUs, with their bindings.
     pub gpus: Vec<TestedGpu>,
+    /// How much was tested; none in files of before this was kept.
+    #[serde(default)]
+    pub depth: Option<TestedDepth>,
     /// Ordered pairs.
     pub pairs: Vec<TestedPair>,
     /// Times of all-reduce by size.
     pub all_reduce: Vec<TestedAllReduce>,
+}
+
+/// How much a measurement tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TestedDepth {
+    /// Ranges up to 4 MiB, no samples over all memory.
+    Quick,
+    /// Ranges up to 64 MiB, and samples over all memory that was free.
+    Standard,
+    /// Ranges up to 1 GiB, and samples over all memory that was free.
+    Full,
 }
 
 /// A GPU that was measured.
@@ -52,6 +67,8 @@ pub enum Outcome {
     Damaged,
     /// A transfer did not end.
     Hung,
+    /// The driver or the process broke down with an error in a transfer.
+    Broken,
     /// The driver refused in every way.
     Refused,
     /// Not measured.
@@ -69,6 +86,10 @@ pub struct TestedPair {
     pub outcome: Outcome,
     /// Class of the damage, if damaged.
     pub damage: Option<String>,
+    /// Bytes of the target's memory over which samples were spread, the fewest of all ways that
+    /// were right; 0 or none where that was not done for all of them.
+    #[serde(default)]
+    pub sampled_bytes: Option<u64>,
     /// Best rate of writes.
     pub bandwidth_bytes_per_second: Option<f64>,
     /// Shortest time of one small transfer.
@@ -132,6 +153,12 @@ impl Measured {
 }
 
 impl TestedPair {
+    /// Samples were spread over the memory: ranges alone say nothing about what lies beyond them,
+    /// where a window may be too small.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.sampled_bytes.is_some_and(|bytes| bytes > 0)
+    }
+
     /// Less than half of what the link can carry.
     pub(crate) fn is_slow(&self) -> bool {
         match (self.bandwidth_bytes_per_second, self.line_rate_bytes_per_second) {
@@ -148,11 +175,15 @@ impl TestedPair {
                 format!("data was wrong ({})", self.damage.as_deref().unwrap_or("unclassified"))
             }
             Outcome::Hung => "a transfer did not end".to_owned(),
+            Outcome::Broken => "the driver broke down in a transfer".to_owned(),
             Outcome::Refused => "the driver refused".to_owned(),
             Outcome::NotRun => "not measured".to_owned(),
         };
         let rate = self.bandwidth_bytes_per_second.map(|rate| format!("{:.1} GB/s", rate / 1e9));
-        let parts = std::iter::once(what).chain(rate).chain(self.recorded.iter().cloned());
+        let part = (self.outcome == Outcome::Intact && !self.is_sampled())
+            .then(|| "in the memory that was tried, a small part of all".to_owned());
+        let parts =
+            std::iter::once(what).chain(part).chain(rate).chain(self.recorded.iter().cloned());
         parts.collect::<Vec<_>>().join(", ")
     }
 }

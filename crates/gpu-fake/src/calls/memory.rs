@@ -20,7 +20,8 @@ const PAGE: usize = 4096;
 extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
     within("cuMemGetInfo_v2", |machine, gpu| {
         let memory = machine.memory_of(gpu)?;
-        set(free, usize::try_from(memory.free_bytes()).unwrap_or(0))?;
+        let free_bytes = memory.free_bytes().saturating_sub(machine.script.taken);
+        set(free, usize::try_from(free_bytes).unwrap_or(0))?;
         set(total, usize::try_from(memory.bytes()).unwrap_or(0))
     })
 }
@@ -159,7 +160,11 @@ extern "C" fn cuMemcpyDtoHAsync_v2(
         queue(stream)?.push(Box::new(move |_| {
             let place = machine.place(gpu, from)?;
             let to = std::ptr::with_exposed_provenance_mut::<c_void>(to);
-            machine.memory_of(place.gpu)?.read(place.at, bytes_mut(to, length)?);
+            let to = bytes_mut(to, length)?;
+            machine.memory_of(place.gpu)?.read(place.at, to);
+            if let Some(byte) = to.get_mut(20).filter(|_| machine.script.host_bits) {
+                *byte ^= 1;
+            }
             Ok(host_seconds(machine, gpu, length))
         }))
     })

@@ -18,6 +18,7 @@ use crate::protocol::{AllReduceWork, Event, RankWork, Request, Work};
 use crate::report::{Reporter, send};
 use crate::result::Verdict;
 use crate::sibling::{Answers, Sibling, next};
+use crate::speed::capped;
 use crate::status::GpuError;
 
 /// What the leader asks of a rank.
@@ -26,10 +27,17 @@ enum Ask {
     /// A name for the communicator; of the first rank only.
     Name,
     Join(UniqueId),
+    /// To check a size.
     Size {
         bytes: u64,
         /// Values of this and the following checked runs.
         seed: u64,
+    },
+    /// To time a size that was right on all ranks: all take the same turns, so that none waits for
+    /// one that has gone on.
+    Time {
+        bytes: u64,
+        iterations: u32,
     },
 }
 
@@ -41,7 +49,7 @@ enum Reply {
     Joined(i32),
     Measured {
         wrong: u64,
-        seconds: Option<f64>,
+        seconds: f64,
     },
     /// There is no NCCL.
     Missing(String),
@@ -170,8 +178,7 @@ fn run(ranks: &mut Ranks, work: &AllReduceWork, out: &mut Reporter<'_>) -> Resul
         let outcome = size(ranks, work, *bytes, seed, &mut row);
         seed += super::CHECKED;
         if let Err(error) = &outcome {
-            let hung = matches!(error, GpuError::Hung { .. });
-            row.verdict = if hung { Verdict::Hung } else { Verdict::Refused };
+            row.verdict = error.verdict();
             row.detail = Some(error.to_string());
         }
         let stop = row.verdict == Verdict::Damaged;
@@ -193,20 +200,34 @@ fn size(
     row: &mut crate::result::AllReduceResult,
 ) -> Result<(), GpuError> {
     ranks.tell(&Ask::Size { bytes, seed })?;
-    let mut slowest: Option<f64> = None;
-    let mut whole = true;
+    let (wrong, one) = all_measured(ranks, work)?;
+    row.wrong_elements = wrong;
+    if wrong > 0 {
+        finish_row(row, None);
+        return Ok(());
+    }
+    let one = Duration::try_from_secs_f64(one).unwrap_or(Duration::MAX);
+    let limit = Duration::from_millis(work.step_limit_ms);
+    let iterations = capped(work.iterations, limit, one);
+    ranks.tell(&Ask::Time { bytes, iterations })?;
+    let (_, slowest) = all_measured(ranks, work)?;
+    finish_row(row, Some(slowest));
+    Ok(())
+}
+
+/// Wrong elements of all ranks, and the slowest one's seconds.
+fn all_measured(ranks: &mut Ranks, work: &AllReduceWork) -> Result<(u64, f64), GpuError> {
+    let (mut all, mut slowest) = (0, 0.0_f64);
     for _ in 0..work.gpus.len() {
         match ranks.hear()? {
             Reply::Measured { wrong, seconds } => {
-                row.wrong_elements += wrong;
-                whole &= seconds.is_some();
-                slowest = slowest.into_iter().chain(seconds).reduce(f64::max);
+                all += wrong;
+                slowest = slowest.max(seconds);
             }
             _ => return Err(misplaced()),
         }
     }
-    finish_row(row, slowest.filter(|_| whole));
-    Ok(())
+    Ok((all, slowest))
 }
 
 fn misplaced() -> GpuError {
@@ -237,6 +258,23 @@ pub(crate) fn serve(
     outcome
 }
 
+/// This rank's part of the measurement.
+fn bench<'a>(
+    driver: &'a Driver,
+    work: &RankWork,
+    ranks: &'a [Rank<'a>],
+    communicator: &'a crate::nccl::Ranks<'a>,
+) -> Bench<'a> {
+    Bench {
+        driver,
+        limit: Duration::from_millis(work.step_limit_ms),
+        iterations: work.iterations,
+        ranks,
+        size: u64::from(work.size),
+        communicator,
+    }
+}
+
 fn answer_all(
     driver: &Rc<Driver>,
     nccl: &Nccl,
@@ -264,16 +302,13 @@ fn answer_all(
             }
             Ask::Size { bytes, seed } => {
                 let communicator = communicator.as_ref().ok_or_else(misplaced)?;
-                let bench = Bench {
-                    driver,
-                    limit: Duration::from_millis(work.step_limit_ms),
-                    iterations: work.iterations,
-                    ranks: &local,
-                    size: u64::from(work.size),
-                    communicator,
-                };
-                let (wrong, seconds) = bench.size(bytes, seed)?;
-                Reply::Measured { wrong, seconds }
+                let (wrong, last) = bench(driver, work, &local, communicator).check(bytes, seed)?;
+                Reply::Measured { wrong, seconds: last.as_secs_f64() }
+            }
+            Ask::Time { bytes, iterations } => {
+                let communicator = communicator.as_ref().ok_or_else(misplaced)?;
+                let bench = bench(driver, work, &local, communicator);
+                Reply::Measured { wrong: 0, seconds: bench.time(bytes, iterations)? }
             }
         };
         send(out, &reply)?;

@@ -48,6 +48,24 @@ impl HostBuffer {
         self.bytes
     }
 
+    /// Stores bytes from the start on; nothing that is queued may use the buffer.
+    pub(crate) fn put(&mut self, from: &[u8]) {
+        let count = from.len().min(self.bytes);
+        // SAFETY: so many bytes are in both; the buffer is the driver's, so they do not overlap.
+        unsafe { self.pointer.cast::<u8>().as_ptr().copy_from_nonoverlapping(from.as_ptr(), count) }
+    }
+
+    /// A copy of what it holds; nothing that is queued may use the buffer.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        let mut out = vec![0; self.bytes];
+        // SAFETY: as many bytes in both; the buffer is the driver's, so they do not overlap.
+        unsafe {
+            out.as_mut_ptr()
+                .copy_from_nonoverlapping(self.pointer.cast::<u8>().as_ptr(), self.bytes)
+        }
+        out
+    }
+
     /// The first word, which devices poll.
     pub(crate) fn flag(&self) -> &AtomicU32 {
         // SAFETY: at least 64 bytes, aligned to a page by the driver, alive as long as `self`;
@@ -151,7 +169,7 @@ impl Driver {
         from: DevicePointer,
         stream: &Stream,
     ) -> Result<(), GpuError> {
-        // SAFETY: as in `upload_async`; the host reads nothing but the flag word of such a buffer.
+        // SAFETY: as in `upload_async`; the host reads such a buffer only once the stream is idle.
         let code = unsafe {
             (self.symbols.memcpy_dtoh_async)(to.pointer.as_ptr(), from, to.bytes, stream.raw())
         };

@@ -9,7 +9,9 @@ use crate::protocol::{AllReduceWork, Event, Work};
 use crate::result::{AllReduceResult, Arm, Verdict};
 
 /// Settings of both arms. NCCL's own files never override the environment.
-const BOTH: [(&str, &str); 10] = [
+const BOTH: [(&str, &str); 11] = [
+    // Nobody's settings but these.
+    ("NCCL_CONF_FILE", "/dev/null"),
     ("NCCL_DEBUG", "INFO"),
     ("NCCL_DEBUG_SUBSYS", "INIT,P2P,SHM,GRAPH,ENV"),
     // Multicast in switches is a resource of the whole host, and not what is measured.
@@ -40,7 +42,12 @@ impl Ongoing<'_> {
             arms.extend([(Arm::Host, true), (Arm::P2p, true)]);
         }
         for arm in arms {
-            let unsound = self.result.pairs.iter().any(|row| row.verdict != Verdict::Intact);
+            // A mode that the driver does not offer is none that NCCL could use.
+            let unsound = self
+                .result
+                .pairs
+                .iter()
+                .any(|row| !matches!(row.verdict, Verdict::Intact | Verdict::Refused));
             if arm.0 == Arm::P2p && gpus.len() > 1 && unsound {
                 // The pairs have said what there is to say; NCCL would hang or worse.
                 let why = "left out: not every pair was right";
@@ -68,6 +75,7 @@ impl Ongoing<'_> {
         }
         let done = self.run_with(Work::AllReduce(work), gpus, &environment);
         let transports = transports(&done.log);
+        let verdict = done.verdict();
         let mut sizes = BTreeSet::new();
         // The failure is told already: by a row, or by what is not met.
         let mut told = false;
@@ -75,6 +83,7 @@ impl Ongoing<'_> {
             match event {
                 Event::AllReduce(mut row) => {
                     row.transports.clone_from(&transports);
+                    take_transports(&mut row);
                     sizes.insert(row.bytes);
                     told |= row.verdict != Verdict::Intact;
                     self.result.all_reduce.push(row);
@@ -89,7 +98,6 @@ impl Ongoing<'_> {
             }
         }
         if let (Some(why), false) = (done.failure, told) {
-            let verdict = if done.hung { Verdict::Hung } else { Verdict::NotRun };
             self.note_missing(gpus, arm, verdict, &why, &sizes);
         }
     }
@@ -122,6 +130,30 @@ impl Ongoing<'_> {
             detail: Some(why.to_owned()),
         });
     }
+}
+
+/// An arm counts as what NCCL says that it used: it falls back to other roads without an error.
+fn take_transports(row: &mut AllReduceResult) {
+    if row.gpus.len() < 2 || row.verdict != Verdict::Intact {
+        return;
+    }
+    let is_p2p = |name: &String| name.starts_with("P2P/");
+    let used = row.transports.join(", ");
+    let why = match row.arm {
+        Arm::P2p if row.transports.is_empty() => {
+            "NCCL's log does not say which roads it took: whether that was P2P is unknown"
+                .to_owned()
+        }
+        Arm::P2p if !row.transports.iter().all(is_p2p) => {
+            format!("NCCL did not use P2P, or not for all ({used}): sums were right that way")
+        }
+        Arm::Host if row.transports.iter().any(is_p2p) => {
+            format!("NCCL used P2P all the same ({used}): there is nothing to compare with")
+        }
+        Arm::P2p | Arm::Host => return,
+    };
+    row.verdict = Verdict::NotRun;
+    row.detail = Some(why);
 }
 
 /// What NCCL's lines about channels say behind `via`, each once.

@@ -33,7 +33,7 @@ impl Settings {
         };
         let largest = self.largest();
         let samples = if self.sample.unwrap_or_else(|| self.depth.samples()) {
-            format!(", then one sample every {SAMPLE_STRIDE} bytes of all free memory")
+            format!(", then two samples in every {SAMPLE_STRIDE} bytes of all free memory")
         } else {
             String::new()
         };

@@ -18,6 +18,7 @@ impl Ongoing<'_> {
         &mut self,
         (from, to): (PciAddress, PciAddress),
         mode: Mode,
+        small_ways: &[Operation],
     ) -> Vec<PairResult> {
         let engines = match mode {
             // The host stages copies; there is nothing for a kernel to do.
@@ -32,8 +33,10 @@ impl Ongoing<'_> {
         let mut small_only = false;
         let mut evidence = Evidence::default();
         while !left.is_empty() {
-            let work = self.pair_work((from, to), mode, left.clone(), small_only);
+            let mut work = self.pair_work((from, to), mode, left.clone(), small_only);
+            small_ways.clone_into(&mut work.small_ways);
             let done = self.run(Work::Pair(work), &[from, to]);
+            let verdict = done.verdict();
             evidence.add(done.evidence);
             let mut refused = None;
             for event in done.events {
@@ -56,14 +59,12 @@ impl Ongoing<'_> {
             };
             if done.cell.is_none() {
                 // Not at a transfer: nothing will be better in another child.
-                let verdict = if done.hung { Verdict::Hung } else { Verdict::NotRun };
                 close(&mut cells, &left, verdict, &why);
                 break;
             }
             // The cell that it was at is decided, here or by the child; the others get a fresh
             // child, for small transfers only.
             if let Some(cell) = done.cell.filter(|cell| left.contains(cell)) {
-                let verdict = if done.hung { Verdict::Hung } else { Verdict::NotRun };
                 close(&mut cells, &[cell], verdict, &why);
                 left.retain(|other| *other != cell);
             }
@@ -71,6 +72,12 @@ impl Ongoing<'_> {
         }
         let rows = engines.iter().map(|engine| row((from, to), mode, *engine, &cells));
         rows.map(|row| PairResult { evidence: evidence.clone(), ..row }).collect()
+    }
+
+    /// GPUs of the test beside a pair's, of those that can be opened.
+    fn witnesses(&self, from: PciAddress, to: PciAddress) -> Vec<PciAddress> {
+        let other = |gpu: &&PciAddress| **gpu != from && **gpu != to && !self.stuck.contains(*gpu);
+        self.usable.iter().filter(other).copied().collect()
     }
 
     fn pair_work(
@@ -86,6 +93,8 @@ impl Ongoing<'_> {
             mode,
             cells,
             small_only,
+            small_ways: Vec::new(),
+            witnesses: self.witnesses(from, to),
             // The control arm only has to show that the GPUs themselves are sound.
             depth: if mode == Mode::Staged { Depth::Quick } else { self.settings.depth },
             samples: mode != Mode::Staged
@@ -95,6 +104,15 @@ impl Ongoing<'_> {
             step_limit_ms: u64::try_from(self.settings.step_limit.as_millis()).unwrap_or(u64::MAX),
         }
     }
+}
+
+/// The directions in which one of the rows failed.
+pub(super) fn failed_ways(rows: &[PairResult]) -> Vec<Operation> {
+    let failed = |way: &Operation| {
+        let mut parts = rows.iter().flat_map(|row| &row.operations);
+        parts.any(|part| part.operation == *way && part.verdict >= Verdict::Broken)
+    };
+    [Operation::Write, Operation::Read].into_iter().filter(failed).collect()
 }
 
 /// The same verdict for several cells.

@@ -1,12 +1,15 @@
 //! One child from start to end, with its events.
 
+use std::time::{Duration, Instant};
+
 use peerway_core::address::PciAddress;
 
 use super::{Ongoing, Progress};
 use crate::evidence::{Evidence, WorkEvidence};
 use crate::parent::{Launch, Limits, run_child};
 use crate::protocol::{Event, Request, Work};
-use crate::result::{ChildNote, Engine, Operation};
+use crate::result::{ChildNote, Engine, Operation, Verdict};
+use crate::status::ends_the_process;
 
 /// What became of a child's work.
 pub(super) struct Done {
@@ -17,6 +20,8 @@ pub(super) struct Done {
     pub(super) cell: Option<(Engine, Operation)>,
     /// It was killed, or it reported a step that hung.
     pub(super) hung: bool,
+    /// A context was lost, or the process broke down.
+    pub(super) broken: bool,
     /// Why the work did not come to its end; none if it did.
     pub(super) failure: Option<String>,
     /// Standard error.
@@ -25,8 +30,24 @@ pub(super) struct Done {
     pub(super) evidence: Evidence,
 }
 
+impl Done {
+    /// What became of that which has no verdict of its own.
+    pub(super) fn verdict(&self) -> Verdict {
+        if self.hung {
+            Verdict::Hung
+        } else if self.broken {
+            Verdict::Broken
+        } else {
+            Verdict::NotRun
+        }
+    }
+}
+
 /// Notes are few; a child that makes them up is cut off.
 const MOST_NOTES: usize = 64;
+
+/// So are answers: some for each pair, pattern and size.
+const MOST_EVENTS: usize = 1 << 16;
 
 /// Reads an answer. What it says may come from a library that somebody else chose, and goes to a
 /// terminal: control characters become question marks.
@@ -104,6 +125,7 @@ impl Ongoing<'_> {
             step: None,
             cell: None,
             hung: false,
+            broken: false,
             failure: None,
             log: Vec::new(),
             evidence: Evidence::default(),
@@ -122,6 +144,11 @@ impl Ongoing<'_> {
             work,
         };
         self.watch.begin(gpus);
+        let late = self.watch.between();
+        if !late.is_quiet() {
+            let work = format!("between two children, before {name}");
+            self.result.evidence.push(WorkEvidence { work, evidence: late });
+        }
         self.listen(&request, gpus, environment, &name, &mut done);
         done.evidence = self.watch.end();
         if pair.is_none() && !done.evidence.is_quiet() {
@@ -142,8 +169,13 @@ impl Ongoing<'_> {
     ) {
         let launch = self.launch(environment);
         // A step that ends late still ends, and the check and the closer look add to it.
-        let limits =
-            Limits { total: self.settings.child_limit, quiet: self.settings.step_limit * 4 };
+        let left = self.settings.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            done.failure = Some("the time for everything was up before this began".to_owned());
+            return;
+        }
+        let total = self.settings.child_limit.min(left.unwrap_or(Duration::MAX));
+        let limits = Limits { total, quiet: self.settings.step_limit * 4 };
         let text = match serde_json::to_string(request) {
             Ok(text) => text,
             Err(error) => {
@@ -167,16 +199,19 @@ impl Ongoing<'_> {
                 }
             }
             Ok(Event::End) => ended = true,
-            Ok(Event::Failed { hung, text, .. }) => {
+            Ok(Event::Failed { hung, text, code }) => {
                 done.hung |= hung;
+                done.broken |= code.is_some_and(ends_the_process);
                 done.failure = Some(text);
             }
-            Ok(event) => done.events.push(event),
+            Ok(event) if done.events.len() < MOST_EVENTS => done.events.push(event),
+            Ok(_) => done.failure = Some("it gave more answers than there are questions".into()),
             Err(error) => done.failure = Some(format!("an answer that is none: {error}")),
         });
         match outcome {
             Ok(end) => {
-                done.hung |= end.timed_out && !ended;
+                done.hung |= end.timed_out && end.went_quiet && !ended;
+                done.broken |= end.crashed() && !ended;
                 if !ended && done.failure.is_none() {
                     let step = done.step.as_deref().unwrap_or("its start");
                     let last = end.log.iter().rev().find(|line| !line.trim().is_empty());
@@ -190,6 +225,7 @@ impl Ongoing<'_> {
                         step: done.step.clone(),
                         pid: end.pid,
                         end: end.describe(),
+                        hung: end.went_quiet || end.still_there(),
                         still_there: end.still_there(),
                     });
                 }
@@ -223,6 +259,9 @@ impl Ongoing<'_> {
             // A queue for every stream.
             ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
         ];
+        // What somebody set for a server of theirs would change what is measured here.
+        let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        launch.unset.extend(inherited.filter(|name| name.starts_with("NCCL_")));
         for (name, value) in fixed.iter().chain(environment) {
             launch.environment.push(((*name).to_owned(), (*value).to_owned()));
         }

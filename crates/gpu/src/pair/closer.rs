@@ -14,6 +14,9 @@ use crate::transfer::Order;
 /// The number of the first GPU that neither requests nor is the target.
 const FIRST_WITNESS: u16 = TARGET + 1;
 
+/// Memory in which a witness looks: enough for what small steps touch, and little to ask for.
+const MOST_WITNESSED: u64 = 64 << 20;
+
 impl Pair<'_> {
     /// Refines the class of `report` where it says that data is missing or unknown.
     pub(super) fn closer_look(
@@ -109,22 +112,17 @@ impl Pair<'_> {
         Ok(false)
     }
 
-    /// Repeats the step while every other GPU watches memory of its own.
+    /// Repeats the step while every other GPU of the test watches memory of its own.
     fn seen_by_witnesses(
         &mut self,
         link: &mut Link<'_>,
         step: &Step,
     ) -> Result<Option<Damage>, GpuError> {
         let mut witnesses: Vec<(Gpu, Buffer)> = Vec::new();
-        for ordinal in 0..self.driver.device_count()? {
-            let device = self.driver.device(ordinal)?;
-            let Ok(address) = self.driver.pci_address(device)?.parse() else { continue };
-            if address == self.work.from || address == self.work.to {
-                continue;
-            }
+        for address in &self.work.witnesses {
             let number = FIRST_WITNESS + u16::try_from(witnesses.len()).unwrap_or(0);
-            let gpu = Gpu::open(&self.driver, address, number)?;
-            let memory = gpu.alloc(link.arena.bytes)?;
+            let gpu = Gpu::open(&self.driver, *address, number)?;
+            let memory = gpu.alloc(link.arena.bytes.min(MOST_WITNESSED))?;
             let own = Header::new(number, run(), 1);
             gpu.fill(Row::dense(memory.pointer(), 0, memory.units()), own)?;
             witnesses.push((gpu, memory));

@@ -1,14 +1,16 @@
 //! Latency three ways: flags to and fro, dependent loads, and small copies.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Course, Engine, GpuError, Reporter, median, wait};
+use super::{Course, Engine, GpuError, Reporter, capped, damaged, median, wait};
 use crate::protocol::{Event, Rate};
-use crate::result::Operation;
+use crate::result::{Damage, DamageReport, Operation};
 use crate::status::GpuError as Error;
 
-/// Round trips of one figure.
-const ROUNDS: u64 = 2_000;
+/// Round trips of which time is taken first.
+const FEW: u64 = 50;
+/// How many times as many one figure has.
+const FEW_TIMES: u32 = 40;
 /// Dependent loads of one figure.
 const LOADS: u64 = 2_000;
 /// Small copies of one figure.
@@ -34,15 +36,25 @@ impl Course<'_> {
             }
             Engine::Sm => {
                 out.step(Some((engine, Operation::Write)), "flags to and fro".to_owned())?;
+                // As many as there is time for, by a few of them.
+                let start = Instant::now();
+                self.ping_pong(FEW)?;
+                let room = capped(FEW_TIMES, self.limit(), start.elapsed());
                 let mut figures = Vec::new();
                 for _ in 0..FIGURES {
-                    figures.push(self.ping_pong()?);
+                    figures.push(self.ping_pong(FEW * u64::from(room))?);
                 }
                 out.emit(&Event::Rate { engine, rate: Rate::Latency, value: median(figures) })?;
                 out.step(Some((engine, Operation::Read)), "dependent loads".to_owned())?;
                 let mut figures = Vec::new();
                 for _ in 0..FIGURES {
-                    figures.push(self.chase()?);
+                    match self.chase()? {
+                        Ok(figure) => figures.push(figure),
+                        Err(report) => {
+                            let bytes = PLACES * PLACE;
+                            return out.emit(&damaged(engine, Operation::Read, bytes, report));
+                        }
+                    }
                 }
                 out.emit(&Event::Rate { engine, rate: Rate::Load, value: median(figures) })
             }
@@ -64,7 +76,7 @@ impl Course<'_> {
     }
 
     /// Seconds from a flag's store on one GPU to its sight on the other.
-    fn ping_pong(&self) -> Result<f64, GpuError> {
+    fn ping_pong(&self, rounds: u64) -> Result<f64, GpuError> {
         let flags = [(self.near, &self.near_sink), (self.far, &self.far_sink)];
         for (gpu, memory) in flags {
             gpu.enter()?;
@@ -74,19 +86,20 @@ impl Course<'_> {
         }
         let (near, far) = (self.near_sink.pointer(), self.far_sink.pointer());
         let limit = self.limit() / 2;
-        self.far.ping_pong((far, near), ROUNDS, false, limit)?;
-        self.near.ping_pong((near, far), ROUNDS, true, limit)?;
+        self.far.ping_pong((far, near), rounds, false, limit)?;
+        self.near.ping_pong((near, far), rounds, true, limit)?;
         let streams = [self.near.stream(), self.far.stream()];
         wait(&self.driver, &streams, self.limit(), "flags to and fro")?;
-        let [rounds, nanoseconds, late, ..] = self.near.read_report()?;
-        if late != 0 || rounds != ROUNDS {
-            return Err(Error::Hung { what: format!("flag {} of a ping-pong", rounds + 1), limit });
+        let [done, nanoseconds, late, ..] = self.near.read_report()?;
+        if late != 0 || done != rounds {
+            return Err(Error::Hung { what: format!("flag {} of a ping-pong", done + 1), limit });
         }
-        Ok(Duration::from_nanos(nanoseconds).as_secs_f64() / super::float(ROUNDS - 1) / 2.0)
+        Ok(Duration::from_nanos(nanoseconds).as_secs_f64() / super::float(rounds - 1) / 2.0)
     }
 
-    /// Seconds for one load from the target that waits for the one before.
-    fn chase(&self) -> Result<f64, GpuError> {
+    /// Seconds for one load from the target that waits for the one before, or how the loads went
+    /// astray.
+    fn chase(&self) -> Result<Result<f64, DamageReport>, GpuError> {
         let chain = chain();
         let bytes: Vec<u8> = chain.iter().flat_map(|offset| offset.to_le_bytes()).collect();
         let mut image = vec![0; usize::try_from(PLACES * PLACE).unwrap_or(0)];
@@ -106,11 +119,28 @@ impl Course<'_> {
             expected = chain.get(place).copied().unwrap_or(0);
         }
         if end != expected {
-            return Err(Error::Request(format!(
-                "a chain of loads ended at {end} and not at {expected}: a load gave wrong data"
-            )));
+            return Ok(Err(astray(end, expected)));
         }
-        Ok(Duration::from_nanos(nanoseconds).as_secs_f64() / super::float(LOADS))
+        Ok(Ok(Duration::from_nanos(nanoseconds).as_secs_f64() / super::float(LOADS)))
+    }
+}
+
+/// A chain of loads that ended elsewhere: one of them gave wrong data, and which does not show.
+fn astray(end: u64, expected: u64) -> DamageReport {
+    DamageReport {
+        damage: match end {
+            0 => Damage::Zeros,
+            u64::MAX => Damage::Ones,
+            _ => Damage::Bits,
+        },
+        first_bad_offset: 0,
+        bad_units: 1,
+        pages: Vec::new(),
+        found: format!("{end:016x}"),
+        expected: format!("{expected:016x}"),
+        step: "dependent loads: the chain ended elsewhere".to_owned(),
+        // Only the GPU that loads sees what it loads.
+        confirmed_by_copy: false,
     }
 }
 

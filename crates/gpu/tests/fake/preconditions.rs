@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use peerway_gpu::{InUse, Measurement, Settings, Unmet};
+use peerway_gpu::{Damage, InUse, Measurement, Settings, Unmet};
 
 use crate::common::{Fake, quick};
 
@@ -137,4 +137,48 @@ fn without_nccl_only_the_all_reduce_is_left_out() {
     assert!(text.contains("/nowhere/libnccl.so.2"), "{text}");
     assert!(result.all_reduce.is_empty());
     assert_eq!(result.pairs.len(), 2 * 2);
+}
+
+#[test]
+fn gpus_of_which_nothing_is_known_are_not_free() {
+    let (result, kinds, text) = check("gpus=2", |settings| {
+        settings.in_use_unknown = Some("/proc/PID/fd: denied".to_owned());
+    });
+    assert_eq!(kinds, [Unmet::InUse]);
+    assert!(text.contains("/proc/PID/fd: denied"), "{text}");
+    assert!(result.gpus.is_empty() && result.pairs.is_empty(), "nothing was opened");
+    let (result, kinds, _) = check("gpus=2", |settings| {
+        settings.in_use_unknown = Some("/proc/PID/fd: denied".to_owned());
+        settings.allow_in_use = true;
+    });
+    assert!(kinds.is_empty());
+    assert_eq!(result.pairs.len(), 2 * 2);
+}
+
+#[test]
+fn memory_that_is_taken_speaks_of_a_user() {
+    let (result, kinds, text) = check("gpus=2 memory=8g taken=3g", |_| {});
+    assert_eq!(kinds, [Unmet::InUse, Unmet::InUse]);
+    assert!(text.contains("of its memory taken"), "{text}");
+    assert!(result.pairs.is_empty());
+    let (_, kinds, _) = check("gpus=2 memory=8g taken=1g", |_| {});
+    assert!(kinds.is_empty());
+}
+
+/// Data that goes astray is looked for in the memory of GPUs of the test, and of no other.
+#[test]
+fn only_gpus_of_the_test_are_witnesses() {
+    let misrouted = |third_in_use: bool| {
+        let (result, _, _) = check("gpus=3 fault=misroute from=0 to=1", |settings| {
+            if third_in_use {
+                settings.in_use =
+                    vec![InUse { gpu: "0000:61:00.0".parse().unwrap(), by: "python3".to_owned() }];
+            }
+        });
+        let from = "0000:21:00.0".parse().unwrap();
+        let mut rows = result.pairs.iter().filter(|row| row.from == from && row.damage.is_some());
+        rows.next().and_then(|row| row.damage)
+    };
+    assert_eq!(misrouted(false), Some(Damage::Misrouted));
+    assert!(misrouted(true).is_some_and(|damage| damage != Damage::Misrouted));
 }

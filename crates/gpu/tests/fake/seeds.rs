@@ -18,7 +18,8 @@ fn expected(kind: fake::Kind) -> Option<(Verdict, Option<Damage>)> {
         fake::Kind::Reorder(_) | fake::Kind::Stale => damaged(Damage::Stale),
         fake::Kind::Misroute => damaged(Damage::Misrouted),
         fake::Kind::Hang => Some((Verdict::Hung, None)),
-        fake::Kind::Refuse(_) | fake::Kind::Break(_) => Some((Verdict::Refused, None)),
+        fake::Kind::Refuse(_) => Some((Verdict::Refused, None)),
+        fake::Kind::Break(_) => Some((Verdict::Broken, None)),
         fake::Kind::Loaded(_) | fake::Kind::Absurd => None,
     }
 }
@@ -127,4 +128,61 @@ fn second_process() {
 #[test]
 fn second_process_again() {
     check(70_000, Mode::Ipc);
+}
+
+/// Each kind of fault in each mode, beside the seeds, which are few: every row that it hits has its
+/// name, and every other one is right.
+#[track_caller]
+fn check_kind(fault: &str) {
+    // A third one only where it is needed.
+    let gpus = if fault == "misroute" { 3 } else { 2 };
+    let text = format!("gpus={gpus} fault={fault} from=0 to=1");
+    let script = fake::Script::parse(&text).unwrap();
+    let mut wrong = Vec::new();
+    for mode in [Mode::Peer, Mode::Vmm, Mode::Ipc] {
+        let result = Fake::new(&text).measure(|settings| {
+            settings.modes = vec![mode];
+        });
+        for pair in [(0, 1), (1, 0)] {
+            wrong.extend(pair_complaints(&result, &script, pair, mode));
+        }
+    }
+    assert!(wrong.is_empty(), "{fault}: {}", wrong.join("\n"));
+}
+
+#[test]
+fn kinds_of_missing_data() {
+    for kind in ["drop", "zeros", "ones"] {
+        check_kind(kind);
+    }
+}
+
+#[test]
+fn kinds_of_misplaced_data() {
+    for kind in ["mirror", "alias:2m", "misroute"] {
+        check_kind(kind);
+    }
+}
+
+#[test]
+fn kinds_of_wrong_data_and_of_errors() {
+    for kind in ["rare:5", "stale", "reorder:7 engine=sm", "refuse:205", "break:719"] {
+        check_kind(kind);
+    }
+}
+
+/// A fault only in memory that no range reaches: samples find it, and nothing else can.
+#[test]
+fn memory_beyond_a_window() {
+    for (sample, verdict) in [(true, Verdict::Damaged), (false, Verdict::Intact)] {
+        let script = "gpus=2 memory=256m fault=drop from=0 to=1 above=160m";
+        let result = Fake::new(script).measure(|settings| {
+            settings.modes = vec![Mode::Peer];
+            settings.sample = Some(sample);
+            settings.spare_bytes = 16 << 20;
+        });
+        let script = fake::Script::parse(script).unwrap();
+        let hit = row(&result, &script, (0, 1), Mode::Peer, Engine::Copy);
+        assert_eq!(hit.verdict, verdict, "{hit:#?}");
+    }
 }

@@ -60,7 +60,7 @@ fn a_dead_context_is_one_childs_loss() {
     let result = check(script, |_| {});
     let parsed = Script::parse(script).unwrap();
     let dead = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Copy);
-    assert_eq!(dead.verdict, Verdict::Refused);
+    assert_eq!(dead.verdict, Verdict::Broken);
     let why = dead.detail.as_deref().unwrap_or_default();
     assert!(why.contains("719") && why.contains("CUDA_ERROR_LAUNCH_FAILED"), "{why}");
     let other = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Sm);
@@ -152,4 +152,116 @@ fn damage_keeps_nccl_from_using_the_pair() {
     let result = check("gpus=2 fault=drop", |settings| settings.all_reduce_sizes = vec![1024]);
     let p2p = result.all_reduce.iter().find(|row| row.arm == Arm::P2p).unwrap();
     assert_eq!(p2p.verdict, Verdict::NotRun, "{p2p:#?}");
+}
+
+#[test]
+fn an_error_in_mid_transfer_is_no_refusal() {
+    for script in ["gpus=2 error=cuLaunchKernel:719:300", "gpus=2 error=cuMemcpyDtoDAsync_v2:999:9"]
+    {
+        let result = check(script, |settings| settings.modes = vec![Mode::Peer, Mode::Vmm]);
+        let broken = result.pairs.iter().filter(|row| row.verdict == Verdict::Broken).count();
+        assert!(broken > 0, "{script}: {:#?}", result.pairs);
+        assert!(result.pairs.iter().all(|row| row.verdict != Verdict::Refused), "{script}");
+    }
+}
+
+#[test]
+fn a_context_that_dies_while_speed_is_taken_is_broken() {
+    let result = check("gpus=2 error=cuEventElapsedTime:719:5", |settings| {
+        settings.speed = true;
+        settings.speed_bytes = 1 << 20;
+    });
+    assert!(result.pairs.iter().any(|row| row.verdict == Verdict::Broken), "{:#?}", result.pairs);
+}
+
+#[test]
+fn a_load_that_gives_wrong_data_is_damage() {
+    let script = "gpus=2 fault=zeros from=0 to=1 kernel=pw_chase";
+    let result = check(script, |settings| {
+        settings.speed = true;
+        settings.speed_bytes = 1 << 20;
+    });
+    let parsed = Script::parse(script).unwrap();
+    let hit = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Sm);
+    assert_eq!(hit.verdict, Verdict::Damaged, "{hit:#?}");
+    assert!(hit.load_seconds.is_none(), "{hit:#?}");
+    let back = row(&result, &parsed, (1, 0), Mode::Peer, Engine::Sm);
+    assert_eq!(back.verdict, Verdict::Intact, "{back:#?}");
+}
+
+#[test]
+fn what_fails_only_in_nccl_is_no_sound_pair() {
+    let script = "gpus=2 fault=zeros kernel=nccl";
+    let result = check(script, |settings| settings.all_reduce_sizes = vec![1024]);
+    let parsed = Script::parse(script).unwrap();
+    let hit = row(&result, &parsed, (0, 1), Mode::Peer, Engine::Sm);
+    assert_eq!(hit.verdict, Verdict::Damaged, "{hit:#?}");
+    assert!(hit.detail.as_deref().unwrap_or_default().contains("NCCL"), "{hit:#?}");
+}
+
+#[test]
+fn a_child_that_breaks_down_under_load_is_told() {
+    // Enough calls for all that is alone, and too few for all that comes at once.
+    let counted = |what: &str| {
+        check(&format!("gpus=2 error=cuEventRecord:{what}"), |settings| {
+            settings.together = true;
+        })
+    };
+    let result = counted("719:5");
+    let broken = result.together.iter().filter(|row| row.verdict == Verdict::Broken);
+    assert_eq!(broken.count(), 2, "{:#?}", result.together);
+    assert!(result.pairs.iter().all(|row| row.verdict == Verdict::Broken), "{:#?}", result.pairs);
+    // The process dies in the second pattern, when the first one's row is out.
+    let result = counted("-1:40");
+    let verdicts: Vec<_> = result.together.iter().map(|row| row.verdict).collect();
+    assert_eq!(verdicts.iter().filter(|one| **one == Verdict::Intact).count(), 2, "{verdicts:?}");
+    assert_eq!(verdicts.iter().filter(|one| **one == Verdict::Broken).count(), 2, "{verdicts:?}");
+    assert!(result.pairs.iter().all(|row| row.verdict == Verdict::Broken), "{:#?}", result.pairs);
+}
+
+#[test]
+fn an_arm_counts_as_what_nccl_used() {
+    let result = check("gpus=2 nccl-shm", |settings| {
+        settings.all_reduce_sizes = vec![1024];
+        settings.all_reduce_apart = true;
+    });
+    for row in &result.all_reduce {
+        let wanted = if row.arm == Arm::P2p { Verdict::NotRun } else { Verdict::Intact };
+        assert_eq!(row.verdict, wanted, "{row:#?}");
+    }
+    let p2p = result.all_reduce.iter().find(|row| row.arm == Arm::P2p).unwrap();
+    assert!(p2p.detail.as_deref().unwrap_or_default().contains("SHM/direct"), "{p2p:#?}");
+}
+
+#[test]
+fn damage_keeps_the_next_mode_small() {
+    let script = "gpus=2 fault=drop from=0 to=1 kernel=pw_copy_u32";
+    let result = check(script, |settings| {
+        settings.modes = vec![Mode::Peer, Mode::Vmm];
+        settings.speed = true;
+        settings.speed_bytes = 1 << 20;
+    });
+    let parsed = Script::parse(script).unwrap();
+    let next = row(&result, &parsed, (0, 1), Mode::Vmm, Engine::Copy);
+    let why = next.detail.as_deref().unwrap_or_default();
+    assert!(why.contains("another mode failed"), "{next:#?}");
+    assert!(result.pairs.iter().all(|row| row.bandwidth_bytes_per_second.is_none()), "no speed");
+    let back = row(&result, &parsed, (1, 0), Mode::Vmm, Engine::Copy);
+    assert_eq!(back.verdict, Verdict::Intact, "{back:#?}");
+}
+
+#[test]
+fn wrong_data_on_the_way_to_the_host_is_told() {
+    let with_speed = |settings: &mut Settings| {
+        settings.modes.clear();
+        settings.speed = true;
+        settings.speed_bytes = 1 << 20;
+    };
+    let wrong = check("gpus=2 host-bits", with_speed);
+    assert_eq!(wrong.host.len(), 2);
+    for row in &wrong.host {
+        let report = row.damage.as_ref().unwrap();
+        assert_eq!((report.first_bad_offset, report.damage), (20, Damage::Bits), "{row:#?}");
+    }
+    assert!(check("gpus=2", with_speed).host.iter().all(|row| row.damage.is_none()));
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use peerway_core::document::status::ShownTest;
 use peerway_core::observed::Observed;
-use peerway_core::snapshot::measured::{Measured, Outcome};
+use peerway_core::snapshot::measured::{Measured, Outcome, TestedDepth};
 
 use crate::text::wrap;
 
@@ -31,6 +31,7 @@ fn sentence(measured: &Measured, now: Timestamp) -> String {
     let parts: Vec<String> = [
         (Outcome::Damaged, "WRONG"),
         (Outcome::Hung, "HUNG"),
+        (Outcome::Broken, "BROKE DOWN"),
         (Outcome::Intact, "right"),
         (Outcome::Refused, "refused"),
         (Outcome::NotRun, "not measured"),
@@ -48,7 +49,11 @@ fn sentence(measured: &Measured, now: Timestamp) -> String {
         None => String::new(),
         Some(why) => format!("; old: {why}, so it says nothing about now"),
     };
-    format!("{age}{view}: {}{holds}", parts.join(", "))
+    let depth = match test.depth {
+        Some(TestedDepth::Quick) => ", tested quickly (a small part of the memory)",
+        Some(TestedDepth::Standard | TestedDepth::Full) | None => "",
+    };
+    format!("{age}{view}: {}{depth}{holds}", parts.join(", "))
 }
 
 /// In the largest unit that fits.
