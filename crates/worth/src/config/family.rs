@@ -2,6 +2,7 @@
 
 /// How a family's layers are built, as far as it cannot be read from the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent columns of a table")]
 pub(super) struct Family {
     /// `model_type` values.
     pub(super) types: &'static [&'static str],

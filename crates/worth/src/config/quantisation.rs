@@ -22,8 +22,10 @@ pub(super) fn weights(
         .ok_or_else(|| ConfigError::Missing { field: format!("{PLACE}quant_method") })?;
     let format = format(&fields, method)?;
     let spared = spared(&fields, layers)?;
-    if let Some(group) = group_size(&fields)? {
-        weights.set_int4_group(group);
+    match group_size(&fields)? {
+        Group::Unsaid => {}
+        Group::Row => weights.set_int4_group(None),
+        Group::Of(group) => weights.set_int4_group(Some(group)),
     }
     for part in Part::QUANTISED {
         if !spared.contains(&part) {
@@ -101,9 +103,18 @@ fn compressed(fields: &Fields<'_>) -> Result<Option<Precision>, ConfigError> {
     })
 }
 
-/// Numbers that share a scale, where the configuration says it: `None` within where a whole row
-/// does (-1, or per channel).
-fn group_size(fields: &Fields<'_>) -> Result<Option<Option<u32>>, ConfigError> {
+/// Numbers that share a scale.
+enum Group {
+    /// The configuration does not say.
+    Unsaid,
+    /// A whole row (-1, or per channel).
+    Row,
+    /// So many.
+    Of(u32),
+}
+
+/// Numbers that share a scale, as the configuration says it.
+fn group_size(fields: &Fields<'_>) -> Result<Group, ConfigError> {
     let group = match fields.object("config_groups")? {
         Some(groups) => groups.values().next().and_then(|group| group.get("weights")),
         None => None,
@@ -118,11 +129,13 @@ fn group_size(fields: &Fields<'_>) -> Result<Option<Option<u32>>, ConfigError> {
         found: value.to_string().chars().take(40).collect(),
     };
     match said {
-        None => Ok(None),
-        Some(Value::Null) => Ok(Some(None)),
+        None => Ok(Group::Unsaid),
+        Some(Value::Null) => Ok(Group::Row),
         Some(value) => match value.as_i64() {
-            Some(-1) => Ok(Some(None)),
-            Some(size @ 1..=1_048_576) => Ok(Some(u32::try_from(size).ok())),
+            Some(-1) => Ok(Group::Row),
+            Some(size @ 1..=1_048_576) => {
+                u32::try_from(size).map(Group::Of).map_err(|_| wrong(&value))
+            }
             _ => Err(wrong(&value)),
         },
     }

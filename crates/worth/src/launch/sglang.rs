@@ -76,6 +76,9 @@ fn safe(launch: &mut Launch, wanted: &Wanted) {
     );
 }
 
+/// The variable that switches one-shot kernels on.
+const NAME: &str = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE";
+
 fn restored(launch: &mut Launch, wanted: &Wanted, version: Version) {
     if wanted.layout.together() < 2 {
         return;
@@ -98,7 +101,6 @@ fn restored(launch: &mut Launch, wanted: &Wanted, version: Version) {
     if !wanted.kernels {
         return;
     }
-    const NAME: &str = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE";
     let what = format!("{NAME}=1");
     if !proved {
         launch.leave(&what, common::NO_KERNELS);
