@@ -23,7 +23,7 @@ fn all_three_acts_are_played() {
         "identity-groups closed by snp-identity",
         "peer-map closed by sme-mmio",
         // Second: tried, failed, taken back, remembered.
-        "control arm: 6 of 6 steps done canary: 5 of 8 steps done taken back: 15 steps",
+        "control arm: 6 of 6 steps done canary: 5 of 8 steps done taken back: 14 steps",
         "FSP boot cmds failed. RM cannot boot.",
         "known-failure: remembered on this host, driver 580.95.05",
         // Third: applied, verified, confirmed, taken back.

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(read("t000001"), ["first", "second"]);
         assert_eq!(read("t000002"), Vec::<String>::new());
         // One that never began leaves nothing to the next of its name.
-        kept.keep("t000001", &[one.clone()]).unwrap();
+        kept.keep("t000001", std::slice::from_ref(&one)).unwrap();
         assert_eq!(read("t000001"), ["changed"]);
         kept.keep("t000001", &[]).unwrap();
         assert_eq!(read("t000001"), Vec::<String>::new());

@@ -61,7 +61,7 @@ impl HostBuffer {
         // SAFETY: as many bytes in both; the buffer is the driver's, so they do not overlap.
         unsafe {
             out.as_mut_ptr()
-                .copy_from_nonoverlapping(self.pointer.cast::<u8>().as_ptr(), self.bytes)
+                .copy_from_nonoverlapping(self.pointer.cast::<u8>().as_ptr(), self.bytes);
         }
         out
     }
