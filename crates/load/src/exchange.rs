@@ -116,9 +116,11 @@ impl Line {
                     }
                 },
             };
+            // Before the first byte goes out: taken afterwards, a busy machine would make a server
+            // look faster than it is.
+            let sent = now();
             let end = match tokio::time::timeout(self.limits.first, stream.write(request)).await {
                 Ok(Ok(())) => {
-                    let sent = now();
                     done.sent = Some(sent);
                     self.receive(&mut stream, reply, sent).await
                 }
