@@ -47,7 +47,7 @@ pub trait SlowSource: Send + Sync {
 }
 
 /// Trees that can block on a live host: Proxmox's cluster file system is FUSE, the NVIDIA driver's
-/// files wait for a hung GPU, and of sysfs those of [`SLOW_ATTRIBUTES`] for a device's lock.
+/// files wait for a hung GPU, and of sysfs those of `SLOW_ATTRIBUTES` for a device's lock.
 pub const SLOW_TREES: [&str; 3] = ["/etc/pve", "/proc/driver/nvidia", SYSFS];
 
 const SYSFS: &str = "/sys";
