@@ -72,7 +72,7 @@ pub(super) fn steps(scene: &Scene<'_>, draft: &mut Draft) -> Result<(), Gate> {
     draft.assume(
         "nothing brings the bits back: no reset or resume of a port, and no new bind of a driver \
          on kernels that write them then",
-        "verify and its timer: the control words are what was written",
+        "verify, whenever it is run: the control words are what was written",
         Passed::Unknown,
     );
     Ok(())

@@ -96,8 +96,9 @@ fn assumptions(scene: &Scene<'_>, draft: &mut Draft) {
     );
     draft.assume(
         "the DMA API does not give out the mapped addresses",
-        "plan: gate addresses-free; apply: the module looks every page up first; verify and its \
-         timer: every entry still points at its region, and dma_mask_bits is what it was",
+        "plan: gate addresses-free; apply: the module looks every page up first; verify, \
+         whenever it is run: every entry still points at its region, and dma_mask_bits is what it \
+         was",
         Passed::Yes,
     );
     draft.assume(
