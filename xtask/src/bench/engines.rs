@@ -138,8 +138,10 @@ impl Running {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = fs::File::create(root().join("target/bench/python/llama-server.log"))?;
         let child = Command::new(server)
+            .current_dir(root())
             .arg("--model")
-            .arg(model)
+            // By its place in the tree: the page says it.
+            .arg(model.strip_prefix(root()).unwrap_or(model))
             .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--metrics"])
             .args(["--parallel", "4", "--ctx-size", "2048", "--threads", "1"])
             .stdin(Stdio::null())
