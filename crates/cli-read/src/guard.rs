@@ -1,5 +1,6 @@
 //! Children first, walls second, reading third: the order that keeps looking harmless.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -101,26 +102,38 @@ impl Children {
         (Some(found.list), gaps)
     }
 
-    /// The readers of trees that can block, as a source for a root.
+    /// The readers of trees that can block, as a source for a root. None is started from here on:
+    /// behind walls, one that is missing stays missing.
     pub fn into_slow(self) -> Box<dyn SlowSource> {
-        Box::new(SlowTrees { readers: self.slow })
+        let mut started: BTreeMap<&str, SlowReader> = self.slow.into_iter().collect();
+        let missing = || "its reader could not be started".to_owned();
+        let of =
+            SLOW_TREES.map(|tree| (tree, OnceLock::from(started.remove(tree).ok_or_else(missing))));
+        Box::new(Readers { of })
     }
 }
 
 /// The same for a process that stands behind no walls: each reader is started when it is asked for
 /// the first time.
 pub fn slow_on_demand() -> Box<dyn SlowSource> {
-    Box::new(OnDemand { readers: SLOW_TREES.map(|tree| (tree, OnceLock::new())) })
+    Box::new(Readers::default())
 }
 
-struct OnDemand {
-    readers: [(&'static str, OnceLock<Result<SlowReader, String>>); SLOW_TREES.len()],
+/// A reader for each tree that can block; one that nobody gave is started when it is asked for.
+struct Readers {
+    of: [(&'static str, OnceLock<Result<SlowReader, String>>); SLOW_TREES.len()],
 }
 
-impl OnDemand {
+impl Default for Readers {
+    fn default() -> Self {
+        Self { of: SLOW_TREES.map(|tree| (tree, OnceLock::new())) }
+    }
+}
+
+impl Readers {
     fn reader(&self, path: &str) -> Result<&SlowReader, Reason> {
         let (tree, reader) = self
-            .readers
+            .of
             .iter()
             .find(|(tree, _)| path.starts_with(tree))
             .ok_or_else(|| Reason::Malformed("no reader is for it".to_owned()))?;
@@ -130,36 +143,7 @@ impl OnDemand {
     }
 }
 
-impl SlowSource for OnDemand {
-    fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, Reason> {
-        self.reader(path)?.read(path, limit).map_err(reason)
-    }
-
-    fn list(&self, path: &str) -> Result<Vec<String>, Reason> {
-        let entries = self.reader(path)?.list(path).map_err(reason)?;
-        Ok(entries.into_iter().map(|entry| entry.name).collect())
-    }
-
-    fn link(&self, path: &str) -> Result<String, Reason> {
-        self.reader(path)?.read_link(path).map_err(reason)
-    }
-}
-
-struct SlowTrees {
-    readers: Vec<(&'static str, SlowReader)>,
-}
-
-impl SlowTrees {
-    fn reader(&self, path: &str) -> Result<&SlowReader, Reason> {
-        self.readers
-            .iter()
-            .find(|(tree, _)| path.starts_with(tree))
-            .map(|(_, reader)| reader)
-            .ok_or_else(|| Reason::Malformed("its reader could not be started".to_owned()))
-    }
-}
-
-impl SlowSource for SlowTrees {
+impl SlowSource for Readers {
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, Reason> {
         self.reader(path)?.read(path, limit).map_err(reason)
     }
