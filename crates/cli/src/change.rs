@@ -319,12 +319,24 @@ fn change(
     let settings = Settings { confirm_within, interrupted: &flag };
     let ending = match command {
         ChangeCommand::Apply { .. } => match plan {
+            Some(plan) if plan.before_driver => {
+                return Err(not_offered("it is a plan for a boot; make one with peerway plan"));
+            }
             Some(plan) => peerway_write::apply(grant, host, plan, settings)?,
             None => Ending::Nothing,
         },
         ChangeCommand::AtBoot { .. } => match plan {
             Some(plan) => {
                 plan.check().map_err(TransactionError::from)?;
+                if !transaction::was_made_to_last(grant.journal(), plan) {
+                    return Err(not_offered(
+                        "no confirmed change of this host put this plan in place to last",
+                    ));
+                }
+                let root = host.root().map_err(TransactionError::from)?;
+                if let Some(why) = transaction::claims_unseen(&root) {
+                    return Err(not_offered(&why));
+                }
                 let snapshot = host.snapshot().map_err(TransactionError::from)?;
                 let plan = plan.before_driver(&snapshot)?;
                 peerway_write::apply(grant, host, &plan, settings)?
@@ -369,6 +381,10 @@ fn change(
         ChangeCommand::SnapshotChild | ChangeCommand::WriteChild { .. } => Ending::Nothing,
     };
     Ok(say(&ending, output))
+}
+
+fn not_offered(why: &str) -> ChangeError {
+    TransactionError::NotOffered(why.to_owned()).into()
 }
 
 /// Says what came of it.

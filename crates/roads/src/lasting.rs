@@ -53,13 +53,12 @@ pub struct Lasting {
 /// A file.
 struct File {
     path: String,
-    mode: u32,
     content: String,
 }
 
 impl File {
     fn new(path: impl Into<String>, content: String) -> Self {
-        Self { path: path.into(), mode: 0o644, content }
+        Self { path: path.into(), content }
     }
 }
 
@@ -72,6 +71,11 @@ pub fn is_ours(path: &str) -> bool {
         || unit.is_some_and(|unit| NAMES.contains(&unit))
 }
 
+/// The mode bits that a file of ours has; `None` where the path is none of ours.
+pub(crate) fn mode_of(path: &str) -> Option<u32> {
+    is_ours(path).then_some(if path == KERNEL_HOOK { 0o755 } else { 0o644 })
+}
+
 /// Adds to a plan what makes it last: its files are put in place right after the operator's word,
 /// before anybody is let in.
 pub fn extend(plan: Plan, how: &Lasting) -> Result<Plan, serde_json::Error> {
@@ -80,7 +84,8 @@ pub fn extend(plan: Plan, how: &Lasting) -> Result<Plan, serde_json::Error> {
         plan.steps.iter().cloned().partition(|step| step.phase != Phase::Confirm);
     let mut draft = Draft::default();
     draft.steps = before;
-    for File { path, mode, content } in files {
+    for File { path, content } in files {
+        let mode = mode_of(&path).unwrap_or(0o644);
         let act = Op::Install { path, mode, content };
         draft.push(Phase::Confirm, act, Expect::AtRun(Found::Nothing));
     }
@@ -127,7 +132,7 @@ fn files(plan: &Plan, how: &Lasting) -> Result<Vec<File>, serde_json::Error> {
     }
     files.push(unit("sysinit.target.d/peerway.conf", units::wants(&early)));
     files.push(unit("multi-user.target.d/peerway.conf", units::wants(&late)));
-    files.push(File { mode: 0o755, ..File::new(KERNEL_HOOK, hook::kernel(how, plan)) });
+    files.push(File::new(KERNEL_HOOK, hook::kernel(how, plan)));
     files.push(File::new(PACKAGE_HOOK, hook::package(how, plan)));
     Ok(files)
 }

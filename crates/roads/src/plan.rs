@@ -5,6 +5,7 @@ mod acs_direct;
 mod before_driver;
 pub(crate) mod build;
 mod fingerprint;
+mod form;
 mod identity_groups;
 mod live_without;
 mod peer_map;
@@ -239,6 +240,22 @@ pub enum Invalid {
         /// What it is.
         computed: String,
     },
+    /// A step that the road does not have.
+    #[error("step {number} of the plan is none that {road} takes there; make a new plan")]
+    Form {
+        /// Which.
+        number: u32,
+        /// The road.
+        road: RoadId,
+    },
+    /// A plan that lacks what the road has.
+    #[error("the plan for {road} {why}; make a new plan")]
+    Whole {
+        /// The road.
+        road: RoadId,
+        /// What it lacks.
+        why: &'static str,
+    },
     /// A step says one thing and does another.
     #[error("step {number} of the plan says one thing and does another; make a new plan")]
     Step {
@@ -378,7 +395,7 @@ impl Plan {
         canonical::digest(&value)
     }
 
-    /// Whether the plan is as it was made, and each step says what it does.
+    /// Whether the plan is as it was made, each step says what it does, and its road has such steps.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.schema != PLAN_SCHEMA {
             return Err(Invalid::Schema { found: self.schema });
@@ -396,7 +413,7 @@ impl Plan {
                 return Err(Invalid::Step { number: step.number });
             }
         }
-        Ok(())
+        form::check(self)
     }
 
     fn values_of(&self, snapshot: &Snapshot) -> BTreeMap<String, String> {

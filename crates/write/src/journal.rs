@@ -178,6 +178,9 @@ pub enum JournalError {
     /// A record could not be rendered: a defect of this program.
     #[error("cannot render a record of the journal: {0}")]
     Render(String),
+    /// Another transaction is not over.
+    #[error("{0} has a transaction that is not over; run recover first")]
+    AlreadyOpen(String),
     /// The records do not make sense in this order: a defect of this program.
     #[error("{0} has no open transaction")]
     NotOpen(String),
@@ -284,6 +287,13 @@ impl<'s> Journal<'s> {
     pub fn append(&mut self, entry: Entry) -> Result<(), JournalError> {
         if self.broken {
             return Err(JournalError::Broken(self.store.place()));
+        }
+        // Records belong to the transaction that was opened last: a second open one would get the
+        // first one's.
+        let opens =
+            matches!(entry, Entry::Begin { .. } | Entry::Reopened { .. } | Entry::Proved { .. });
+        if opens && self.open_transaction().is_some() {
+            return Err(JournalError::AlreadyOpen(self.store.place()));
         }
         let (sum, text) = render(&self.sum, &entry)?;
         if let Err(error) = self.store.append(text.as_bytes()) {

@@ -254,7 +254,13 @@ impl Mutator for LiveHost {
                 peer_map::current(&root, act).map_err(|why| Self::unreadable(act, why))?
             }
             Op::LoadModule { module } | Op::UnloadModule { module } => {
-                yes(root.list(&format!("/sys/module/{module}")).is_ok(), "loaded")
+                let there = match root.list(&format!("/sys/module/{module}")) {
+                    Ok(_) => true,
+                    Err(error) if error.is_absent() => false,
+                    // Nobody could tell, which is not "unloaded".
+                    Err(error) => return Err(Self::unreadable(act, error.to_string())),
+                };
+                yes(there, "loaded")
             }
             Op::Wait { .. } | Op::Nothing => Found::Nothing,
             other => {
@@ -400,7 +406,11 @@ impl Host for LiveHost {
             _ => None,
         });
         let undone = undone.or_else(|| {
-            (plan.road == RoadId::PeerMap).then(|| self.peer_map_refuses(plan)).flatten()
+            if plan.road == RoadId::PeerMap {
+                self.peer_map_refuses(plan)
+            } else {
+                plan.proves_at_once().then(|| gates::refuse(self, plan)).flatten()
+            }
         });
         if undone.is_some() {
             return undone;
@@ -409,7 +419,7 @@ impl Host for LiveHost {
             return Some(why);
         }
         // A change whose effect nobody can prove is not begun.
-        let copies = plan.canary.is_some().then(|| self.eyes.can_copy());
+        let copies = plan.proves_at_once().then(|| self.eyes.can_copy());
         copies.and_then(Result::err)
     }
 

@@ -1,8 +1,6 @@
 //! Whether data still arrives under the last confirmed change: asked by copies, because what can be
 //! read back proves nothing about where an entry leads.
 
-use peerway_roads::Plan;
-
 use crate::grant::WriteGrant;
 use crate::journal::{End, Transaction};
 use crate::mutator::Host;
@@ -25,7 +23,7 @@ pub fn by_copies(
     let Some((_, plan, ..)) = begin.filter(|(_, _, began_in, ..)| *began_in == boot) else {
         return Ok((0, Vec::new()));
     };
-    let pairs = if changes_devices(plan) { promised(plan, &snapshot) } else { Vec::new() };
+    let pairs = if plan.changes_devices() { promised(plan, &snapshot) } else { Vec::new() };
     match wait::holders(host, &scope::reach(plan)) {
         Ok(held) if held.is_empty() => {}
         Ok(held) => return Err(TransactionError::Held(held)),
@@ -39,8 +37,4 @@ pub fn by_copies(
         )
     });
     Ok((copies.len(), lost.collect()))
-}
-
-fn changes_devices(plan: &Plan) -> bool {
-    plan.canary.is_some()
 }

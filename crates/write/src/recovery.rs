@@ -144,15 +144,19 @@ pub fn undo_all(
         });
     }
     // What was made to last on an earlier boot is files, which nothing keeps.
+    let over =
+        |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
     for id in succeeded(executor, |one, began_in| {
         let earlier = boot.is_some() && began_in.is_some() && began_in != boot.as_deref();
         earlier && one.begun().iter().any(|step| step.act.outlasts_boot())
     }) {
+        // One at a time: the records of a second one would be the first one's.
+        if endings.last().is_some_and(|last| !over(last)) {
+            break;
+        }
         executor.journal.append(Entry::Reopened { id })?;
         endings.extend(gone_with_boot(executor)?);
     }
-    let over =
-        |last: &Ending| matches!(last, Ending::TakenBack { .. } | Ending::GoneWithBoot { .. });
     for id in succeeded(executor, |_, began_in| began_in == boot.as_deref()) {
         if endings.last().is_some_and(|last| !over(last)) {
             break;

@@ -24,7 +24,7 @@ use crate::untouched::Untouched;
 pub use confirm::confirm;
 pub(crate) use confirm::go_on;
 pub use error::TransactionError;
-pub use in_force::in_force;
+pub use in_force::{claims_unseen, in_force, was_made_to_last};
 use preflight::preflight;
 pub use prove::prove;
 pub(crate) use verify::promised;

@@ -93,12 +93,14 @@ impl Asked<'_> {
             Journal::open(store).is_ok_and(|one| one.open_transaction().is_some())
         };
         let applies = matches!(self.command, ChangeCommand::Apply { .. }) && !is_open(&mut store);
-        let begins = applies || matches!(self.command, ChangeCommand::AtBoot { .. });
-        if begins && let Some(other) = lock.elsewhere(directory).map_err(PlaceError::from)? {
+        // A look at the record changes nothing; whatever else is asked may, and another directory's
+        // journal says nothing of it.
+        let looks = matches!(self.command, ChangeCommand::History(_));
+        if !looks && let Some(other) = lock.elsewhere(directory).map_err(PlaceError::from)? {
             return Err(PlaceError::Elsewhere(other.display().to_string()).into());
         }
         let mut host = self.host(directory)?;
-        if begins {
+        if !looks {
             lock.name(directory).map_err(PlaceError::from)?;
         }
         if applies {

@@ -148,6 +148,8 @@ impl Says<'_> {
              \n\
              [Service]\n\
              Type=oneshot\n\
+             # The timer that takes back what was not confirmed outlives the commands.\n\
+             KillMode=process\n\
              ExecStart={}\n\
              ExecStart={program} plan peer-map --device {devices} --stop operator -o {file}\n\
              ExecStart={program} apply {file} --unproved{}\n\
@@ -169,7 +171,7 @@ impl Says<'_> {
             // Writing to a String cannot fail.
             writeln!(
                 text,
-                "ACTION==\"bind\", {of}, DRIVER==\"nvidia\", TAG+=\"systemd\", \
+                "ACTION==\"bind\", {of}, TAG+=\"systemd\", \
                  ENV{{SYSTEMD_WANTS}}+=\"peerway-map.service\""
             )
             .unwrap_or_default();

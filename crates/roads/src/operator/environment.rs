@@ -32,7 +32,16 @@ pub(crate) fn lifted_file(scene: &Scene<'_>, road: RoadId) -> String {
         RoadId::AcsDirect => "PXB",
         _ => level(scene),
     };
+    lifted(level)
+}
+
+fn lifted(level: &str) -> String {
     format!("# Written by Peerway: peer access is proved on this boot.\nNCCL_P2P_LEVEL={level}\n")
+}
+
+/// Whether a text is one that [`lifted_file`] gives.
+pub(crate) fn is_lifted(text: &str) -> bool {
+    ["PXB", "PHB", "SYS"].iter().any(|level| text == lifted(level))
 }
 
 /// The level that covers all pairs of the goal: within one NUMA node, or across.

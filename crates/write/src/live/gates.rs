@@ -13,7 +13,8 @@ use crate::mutator::Host as _;
 /// Gates that are others' to answer: the kernel loads or refuses the module itself, failures are
 /// remembered by those who make plans, who holds the devices is asked at every step, and what the
 /// operator accepted is not in the plan.
-const OTHERS: [GateCode; 5] = [
+const OTHERS: [GateCode; 6] = [
+    GateCode::UnbindHazard,
     GateCode::Module,
     GateCode::SecureBoot,
     GateCode::KnownFailure,
@@ -21,7 +22,7 @@ const OTHERS: [GateCode; 5] = [
     GateCode::BrokenPairs,
 ];
 
-/// Why a plan of peer maps is not one for this host as it is now.
+/// Why a plan that changes devices is not one for this host as it is now.
 pub(super) fn refuse(host: &LiveHost, plan: &Plan) -> Option<String> {
     match host.snapshot() {
         Ok(snapshot) => why(&snapshot, plan),
@@ -52,7 +53,9 @@ fn why(snapshot: &Snapshot, plan: &Plan) -> Option<String> {
         Ok(roads) => roads,
         Err(error) => return Some(error.to_string()),
     };
-    let road = roads.road(plan.road)?;
+    let Some(road) = roads.road(plan.road) else {
+        return Some(format!("{} is no road of this host", plan.road));
+    };
     let gate = road
         .gates
         .iter()

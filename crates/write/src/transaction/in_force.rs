@@ -1,14 +1,15 @@
 //! Whether a confirmed change still holds.
 
 use peerway_core::snapshot::Snapshot;
-use peerway_roads::Plan;
+use peerway_read::root::Root;
+use peerway_roads::{Op, Plan, lasting};
 
 use super::TransactionError;
 use super::error::spell;
 use super::verify::lost_entries;
 use crate::grant::WriteGrant;
 use crate::health;
-use crate::journal::{End, Transaction};
+use crate::journal::{End, Journal, Transaction};
 use crate::mutator::{Host, WriteError};
 use crate::untouched::Untouched;
 
@@ -31,6 +32,33 @@ pub fn in_force(
     let mark = last.and_then(Transaction::mark);
     let problems = problems(host, &snapshot, plan, untouched, mark)?;
     Ok(Some((id.to_owned(), problems)))
+}
+
+/// Whether a confirmed change of this host, still in force, put a plan in place to last: a file that
+/// anybody wrote there is no operator's word.
+pub fn was_made_to_last(journal: &Journal<'_>, plan: &Plan) -> bool {
+    let all = journal.transactions();
+    let confirmed = all.iter().filter(|one| matches!(one.end(), Some((End::Succeeded, _))));
+    let plans = confirmed.filter_map(Transaction::begin).map(|(_, plan, ..)| plan);
+    let acts = plans.flat_map(|plan| plan.steps.iter().map(|step| &step.act));
+    let same = |text: &str| serde_json::from_str::<Plan>(text).is_ok_and(|kept| kept == *plan);
+    acts.into_iter().any(|act| {
+        matches!(act, Op::Install { path, content, .. } if path == lasting::PLAN && same(content))
+    })
+}
+
+/// Why nobody can tell yet whose the devices are: Proxmox keeps it in a file system that is mounted
+/// long after the drivers are bound, and what it does not say is not nobody's.
+pub fn claims_unseen(root: &Root) -> Option<String> {
+    const PLACE: &str = "/etc/pve";
+    match root.list(PLACE) {
+        Ok(names) if names.iter().any(|name| name == "nodes") => None,
+        Err(error) if error.is_absent() => None,
+        _ => Some(format!(
+            "which guest has which device stands in {PLACE}, and that cannot be read this early; \
+             peer access stays off on this boot"
+        )),
+    }
 }
 
 /// The last confirmed transaction, if this boot is the one that it was confirmed on.

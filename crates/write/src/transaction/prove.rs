@@ -20,6 +20,8 @@ pub fn prove(
     host: &mut dyn Host,
     settings: Settings<'_>,
 ) -> Result<Option<Ending>, TransactionError> {
+    // What is under way would get the records of this, and this what is under way.
+    grant.nothing_left()?;
     let journal = &mut grant.journal;
     let snapshot = host.snapshot()?;
     let boot = snapshot.origin.boot_id.known().map(String::as_str);

@@ -35,7 +35,7 @@ pub(super) fn healthy(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<()
 /// The host is what it should be, the others are what they were, data arrives, and the log is
 /// quiet.
 pub(super) fn verify(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<(), StepError> {
-    let changes_devices = plan.canary.is_some();
+    let changes_devices = plan.proves_at_once();
     executor.set_mark()?;
     if changes_devices {
         copied(executor, plan)?;
