@@ -87,7 +87,8 @@ pub fn extend(plan: Plan, how: &Lasting) -> Result<Plan, serde_json::Error> {
     for File { path, content } in files {
         let mode = mode_of(&path).unwrap_or(0o644);
         let act = Op::Install { path, mode, content };
-        draft.push(Phase::Confirm, act, Expect::AtRun(Found::Nothing));
+        // Whatever is there is somebody's, or another road's that lasts: that is undone first.
+        draft.push(Phase::Confirm, act, Expect::Read(Found::Nothing));
     }
     draft.steps.extend(confirm);
     for (step, number) in draft.steps.iter_mut().zip(1..) {

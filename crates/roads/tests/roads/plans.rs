@@ -8,6 +8,8 @@ use peerway_core::snapshot::iommu::DomainType;
 use peerway_core::snapshot::kernel::Tristate;
 use peerway_core::snapshot::pci::{Accelerator, Addressing};
 use peerway_core::snapshot::tenant::{Claim, TenantId};
+use peerway_roads::lasting::{self, Lasting};
+use peerway_roads::op::{Environment, Op};
 use peerway_roads::plan::{Invalid, Phase, Step};
 use peerway_roads::road::Reversible;
 use peerway_roads::{Plan, RoadId};
@@ -194,6 +196,86 @@ fn a_changed_plan_is_not_carried_out() {
     assert!(matches!(other.check(), Err(Invalid::Schema { .. })));
     let again = Host::named("fsp").plan(RoadId::IdentityGroups).unwrap();
     assert_eq!(again.digest, plan.digest);
+}
+
+/// Whoever writes a plan by hand can give it its digest. What it asks for is still held to what a
+/// plan of its road asks for.
+#[track_caller]
+fn check_forged(plan: &Plan, change: impl FnOnce(&mut Plan), says: &str) {
+    let mut forged = plan.clone();
+    change(&mut forged);
+    for step in &mut forged.steps {
+        (step.op, step.path) = (step.act.word().to_owned(), step.act.path());
+        step.set = step.act.set();
+    }
+    if let Err(Invalid::Digest { computed, .. }) = forged.check() {
+        forged.digest = computed;
+    }
+    let error = forged.check().unwrap_err().to_string();
+    assert!(error.contains(says), "{error}");
+}
+
+#[test]
+fn a_plan_by_hand_is_held_to_its_road() {
+    let map = Host::named("kpro6-pve7").plan(RoadId::PeerMap).unwrap();
+    let without = Host::named("kpro6-pve7").plan(RoadId::LiveWithout).unwrap();
+    let identity = Host::named("fsp").plan(RoadId::IdentityGroups).unwrap();
+    let how = Lasting { program: "/usr/bin/peerway".to_owned(), probe: None, accelerators: vec![] };
+    let lasts = lasting::extend(without.clone(), &how).unwrap();
+    for plan in [&map, &without, &identity, &lasts] {
+        plan.check().unwrap();
+    }
+    let none = "is none that";
+    // A harmless road's name over a change of devices.
+    check_forged(&map, |plan| plan.road = RoadId::LiveWithout, none);
+    check_forged(&without, |plan| plan.steps.extend(identity.steps.clone()), none);
+    check_forged(&identity, |plan| plan.before_driver = true, none);
+    // No word of the operator, no trial on one device, no safe environment first.
+    check_forged(
+        &identity,
+        |plan| plan.steps.retain(|step| step.phase != Phase::Confirm),
+        "does not wait for your word",
+    );
+    check_forged(&map, |plan| plan.canary = None, "on one device first");
+    check_forged(&map, |plan| drop(plan.steps.remove(0)), "begin with the safe environment");
+    // What calls itself safe, what lifts too early, and what another plan never has.
+    let safe = |content: &str| Op::WriteEnvironment {
+        kind: Environment::Safe,
+        content: content.to_owned(),
+    };
+    check_forged(&map, |plan| plan.steps[0].act = safe("NCCL_P2P_LEVEL=SYS\n"), none);
+    check_forged(
+        &map,
+        |plan| {
+            let lift = plan.steps.iter().find(|step| step.op == "lift_safe_environment").unwrap();
+            let lift = Step { phase: Phase::Prepare, ..lift.clone() };
+            plan.steps.insert(1, lift);
+        },
+        none,
+    );
+    check_forged(
+        &map,
+        |plan| plan.steps[1].act = Op::UnloadModule { module: "nvidia".to_owned() },
+        none,
+    );
+    check_forged(
+        &map,
+        |plan| {
+            let load = plan.steps.iter_mut().find(|step| step.op == "load_module").unwrap();
+            load.act = Op::LoadModule { module: "vfio".to_owned() };
+        },
+        none,
+    );
+    check_forged(
+        &lasts,
+        |plan| {
+            let install = plan.steps.iter_mut().find(|step| step.op == "install_file").unwrap();
+            if let Op::Install { mode, .. } = &mut install.act {
+                *mode = 0o4755;
+            }
+        },
+        none,
+    );
 }
 
 #[test]

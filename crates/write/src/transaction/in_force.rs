@@ -52,7 +52,8 @@ pub fn was_made_to_last(journal: &Journal<'_>, plan: &Plan) -> bool {
 pub fn claims_unseen(root: &Root) -> Option<String> {
     const PLACE: &str = "/etc/pve";
     match root.list(PLACE) {
-        Ok(names) if names.iter().any(|name| name == "nodes") => None,
+        // Unmounted, it is an empty directory.
+        Ok(names) if !names.is_empty() => None,
         Err(error) if error.is_absent() => None,
         _ => Some(format!(
             "which guest has which device stands in {PLACE}, and that cannot be read this early; \

@@ -173,3 +173,76 @@ fn a_plan_that_puts_other_files_in_place_is_refused() {
     }
     peerway_write::scope::check(&plan, &host.snapshot()).unwrap();
 }
+
+/// The files of one road are not written over by another: what lasts already is undone first.
+#[test]
+fn a_second_road_leaves_the_files_of_the_first() {
+    let mut host = named("kpro6-pve7");
+    let mut store = MemoryStore::default();
+    let first = lasting_plan(&host, RoadId::LiveWithout);
+    assert_eq!(kind(&run(&mut store, &mut host, &first).unwrap()), "succeeded");
+    let contents = |host: &SimHost| -> Vec<_> {
+        files(host).into_iter().map(|path| host.root().read(&path, 1 << 20).unwrap()).collect()
+    };
+    let (names, before) = (files(&host), contents(&host));
+    let second = lasting_plan(&host, RoadId::PeerMap);
+    let ending = run(&mut store, &mut host, &second).unwrap();
+    let Ending::TakenBack { why, .. } = &ending else { panic!("{ending:?}") };
+    assert!(why.contains("the plan expects none"), "{why}");
+    assert_eq!((files(&host), contents(&host)), (names, before));
+}
+
+/// Records belong to the transaction that was opened last.
+#[test]
+fn nothing_is_opened_while_another_change_waits() {
+    let mut host = named("kpro6-pve7");
+    let mut store = MemoryStore::default();
+    let plan = plan(&host, RoadId::PeerMap).unwrap();
+    assert_eq!(kind(&apply(&mut store, &mut host, &plan).unwrap()), "waiting");
+    let error = prove(&mut grant(&mut store), &mut host, SETTINGS).unwrap_err().to_string();
+    assert!(error.contains("t000001 is not over"), "{error}");
+    let before = store.bytes();
+    let mut journal = peerway_write::Journal::open(&mut store).unwrap();
+    for entry in [
+        peerway_write::Entry::Proved { id: "t000001".to_owned() },
+        peerway_write::Entry::Reopened { id: "t000001".to_owned() },
+    ] {
+        let error = journal.append(entry).unwrap_err().to_string();
+        assert!(error.contains("a transaction that is not over"), "{error}");
+    }
+    drop(journal);
+    assert_eq!(store.bytes(), before);
+    assert_eq!(kind(&confirm(&mut store, &mut host).unwrap()), "succeeded");
+}
+
+/// A boot carries out only what the operator confirmed here.
+#[test]
+fn a_plan_that_nobody_confirmed_is_no_plan_for_a_boot() {
+    use peerway_write::transaction::{claims_unseen, was_made_to_last};
+    let host = healthy_boards();
+    let plan = lasting_plan(&host, RoadId::IdentityGroups);
+    let kept = |host: &SimHost| -> Plan {
+        serde_json::from_slice(&host.root().read(lasting::PLAN, 1 << 20).unwrap()).unwrap()
+    };
+    let mut store = MemoryStore::default();
+    let mut done = host.clone();
+    run(&mut store, &mut done, &plan).unwrap();
+    let confirmed = kept(&done);
+    assert!(was_made_to_last(grant(&mut store).journal(), &confirmed));
+    let mut other = confirmed.clone();
+    other.notes.push("another".to_owned());
+    assert!(!was_made_to_last(grant(&mut store).journal(), &other));
+    let nobody = MemoryStore::default();
+    assert!(!was_made_to_last(grant(&mut { nobody }).journal(), &confirmed));
+    undo_all(grant(&mut store), &mut done, SETTINGS).unwrap();
+    assert!(!was_made_to_last(grant(&mut store).journal(), &confirmed));
+    // Proxmox says later whose the devices are.
+    assert_eq!(claims_unseen(&host.root()), None);
+    let mut tree = host.tree().clone();
+    for name in host.root().list("/etc/pve").unwrap() {
+        tree.remove(&format!("/etc/pve/{name}"));
+    }
+    let early = SimHost::restored(host.name(), tree, host.state().clone());
+    let why = claims_unseen(&early.root());
+    assert!(why.is_some_and(|why| why.contains("/etc/pve")));
+}
