@@ -21,6 +21,7 @@ use peerway_cli_read::args::Format;
 use peerway_cli_read::output::complain;
 use peerway_cli_read::{Exit, Global};
 use peerway_core::document::{Document, Head};
+use peerway_core::snapshot::Snapshot;
 use peerway_gpu::{
     AllReduceResult, ChildNote, Claim, Depth, GpuSeen, HostRates, Launch, Measurement, Mode,
     PairResult, Precondition, Progress, SelfCheck, Settings, TogetherResult, View, WorkEvidence,
@@ -208,6 +209,8 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     let keep = kept::Keep::open(arguments.state.as_deref());
     let look = Look::take(&program, arguments.records.as_deref(), look::LIMIT);
     notes.extend(look.holder_gaps());
+    let place = arguments.records.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let before = keep.is_ok().then(|| state(&place).ok()).flatten();
     let mut settings = match settings(program, arguments, &look) {
         Ok(settings) => settings,
         Err(why) => return usage(&why),
@@ -219,7 +222,6 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
         }
     }
     let progress = Shown::new();
-    let place = arguments.records.clone().unwrap_or_else(|| PathBuf::from("/"));
     let mut watch = HostWatch::new(place.clone(), look.known());
     let measured = measure_watched(&settings, &mut |step| progress.show(step), &mut watch);
     progress.clear();
@@ -228,7 +230,7 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
     let view = arguments.within.as_ref().map(ToString::to_string);
     let kept = keep.and_then(|keep| {
         let how = (view.as_deref(), settings.depth);
-        keep_result(keep, &place, &measured, how, &mut notes)
+        keep_result(keep, (&place, before.as_ref()), &measured, how, &mut notes)
     });
     if let Err(why) = kept {
         notes.push(format!("the result is not kept for peerway status: {why}"));
@@ -250,25 +252,30 @@ pub(crate) fn run(global: &Global, arguments: &TestArgs) -> Exit {
 /// Keeps a result, if there is one.
 fn keep_result(
     keep: kept::Keep,
-    place: &Path,
+    (place, before): (&Path, Option<&Snapshot>),
     measured: &Measurement,
     (view, depth): (Option<&str>, Depth),
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
     let root = Root::open(place).map_err(|error| error.to_string())?;
-    // The state in which it was right, or wrong: another state makes it say nothing.
-    let host =
-        if place == Path::new("/") { "live".to_owned() } else { place.display().to_string() };
-    let after = snapshot_of(PathBuf::from("/proc/self/exe"), &host, &[]).map_err(|why| {
+    let after = state(place).map_err(|why| {
         notes.push(format!(
             "the result replaces no prediction: the host could not be looked at: {why}"
         ));
     });
-    match kept::brief(&root, measured, (view, depth, Timestamp::now()), after.ok().as_ref()) {
+    let seen = [before, after.as_ref().ok()];
+    match kept::brief(&root, measured, (view, depth, Timestamp::now()), seen) {
         Some(test) => keep.replace(&test),
         // The last one stays.
         None => Ok(()),
     }
+}
+
+/// The state of the host in which data is right or wrong: another state makes a result say nothing.
+fn state(place: &Path) -> Result<Snapshot, String> {
+    let host =
+        if place == Path::new("/") { "live".to_owned() } else { place.display().to_string() };
+    snapshot_of(PathBuf::from("/proc/self/exe"), &host, &[])
 }
 
 /// Whether this process sees all processes of the machine: it is in no container. The number is

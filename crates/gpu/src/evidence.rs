@@ -115,6 +115,15 @@ impl Evidence {
             || self.links.iter().any(LinkSeen::narrowed)
     }
 
+    /// Whether something in it is about one of two GPUs.
+    pub fn names(&self, one: PciAddress, other: PciAddress) -> bool {
+        let either = |address: PciAddress| address == one || address == other;
+        self.faults.iter().any(|fault| either(fault.requester))
+            || self.xids.iter().any(|xid| either(xid.gpu))
+            || self.bus_errors.iter().any(|errors| either(errors.device))
+            || self.links.iter().any(|link| either(link.gpu))
+    }
+
     /// What another span adds.
     pub fn add(&mut self, other: Self) {
         for one in other.faults {

@@ -63,7 +63,10 @@ pub(crate) fn suppressed(text: &[u8], at: usize) -> Option<(usize, When<'_>, &[u
     let message = text.get(start..end)?;
     let fact = host_line::suppressed(message, at.checked_sub(start)?)?;
     let Fact::Suppressed { function, .. } = fact else { return None };
-    // Nothing stands in front of the function.
+    // Without an envelope that is the tag of one, and nothing stands in front of the function.
+    if function == "kernel" {
+        return None;
+    }
     let (front, _) = text::last_word(text.get(start..at)?);
     (front.len() == function.len() + 1).then(|| (end + feed, When::raw(text, start), message, fact))
 }

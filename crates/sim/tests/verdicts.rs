@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use peerway_core::diagnose::pairs::{PairScope, judge_all};
-use peerway_core::judge::{Confidence, Pair, Verdict as Judged};
+use peerway_core::judge::{Pair, Verdict as Judged};
 use peerway_core::snapshot::OriginKind;
 use peerway_read::host::{Request, collect};
 use peerway_read::root::Root;
@@ -67,22 +67,4 @@ fn every_host_gets_the_verdicts_that_are_right() {
         wrong.extend(differences(&host).into_iter().map(|line| (host.name, line)));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-/// The same two slots under the same domains: only what is known of the board differs.
-#[test]
-fn a_board_that_no_list_has_is_never_sure() {
-    let sureness = |name: &str| {
-        let host = hosts::all().into_iter().find(|host| host.name == name).unwrap();
-        let pairs = judged(&host);
-        assert_eq!(pairs.len(), 2, "{name}");
-        pairs.into_iter().map(|pair| (pair.confidence, pair.reason)).collect::<Vec<_>>()
-    };
-    for (confidence, reason) in sureness("intel-identity") {
-        assert_eq!(confidence, Confidence::Probable, "{reason}");
-    }
-    for (confidence, reason) in sureness("intel-unlisted") {
-        assert_eq!(confidence, Confidence::Possible, "{reason}");
-        assert!(reason.contains("10de:3fff) is not known"), "{reason}");
-    }
 }

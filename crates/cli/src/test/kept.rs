@@ -13,7 +13,7 @@ use peerway_core::snapshot::measured::{
     LAST_TEST, LAST_TEST_SCHEMA, LastTest, Outcome, TestedAllReduce, TestedDepth, TestedGpu,
     TestedPair,
 };
-use peerway_gpu::{Arm, Depth, Measurement, PairResult, Verdict};
+use peerway_gpu::{Arm, Depth, Measurement, PairResult, Verdict, WorkEvidence};
 use peerway_read::collect::measured::binding;
 use peerway_read::root::Root;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -107,7 +107,7 @@ pub(super) fn brief(
     root: &Root,
     measured: &Measurement,
     (view, depth, now): (Option<&str>, Depth, Timestamp),
-    after: Option<&Snapshot>,
+    seen: [Option<&Snapshot>; 2],
 ) -> Option<LastTest> {
     let boot_id = root.observe("/proc/sys/kernel/random/boot_id").known()?.clone();
     let mut by_pair: BTreeMap<(PciAddress, PciAddress), Vec<&PairResult>> = BTreeMap::new();
@@ -142,7 +142,10 @@ pub(super) fn brief(
             Depth::Full => TestedDepth::Full,
         }),
         gpus: gpus.collect(),
-        pairs: by_pair.iter().map(|(pair, rows)| tested(*pair, rows, after)).collect(),
+        pairs: by_pair
+            .iter()
+            .map(|(pair, rows)| tested(*pair, rows, &measured.evidence, seen))
+            .collect(),
         all_reduce: all_reduce.collect(),
     })
 }
@@ -152,10 +155,14 @@ pub(super) fn brief(
 fn tested(
     (from, to): (PciAddress, PciAddress),
     rows: &[&PairResult],
-    after: Option<&Snapshot>,
+    evidence: &[WorkEvidence],
+    seen: [Option<&Snapshot>; 2],
 ) -> TestedPair {
-    let predicted = after
-        .and_then(|snapshot| Some(judge(snapshot, snapshot.device(from)?, snapshot.device(to)?)));
+    let [before, after] = seen.map(|snapshot| {
+        let snapshot = snapshot?;
+        let pair = judge(snapshot, snapshot.device(from)?, snapshot.device(to)?);
+        Some(grounds(&pair))
+    });
     let any = |verdict| rows.iter().any(|row| row.verdict == verdict);
     let above = rows.iter().any(|row| row.above_line_rate);
     let outcome = if any(Verdict::Damaged) || above {
@@ -176,8 +183,11 @@ fn tested(
     };
     let damage = rows.iter().find_map(|row| row.damage).map(|damage| damage.to_string());
     let mut recorded = Vec::new();
-    for row in rows.iter().filter(|row| row.evidence.is_serious()) {
-        for text in row.evidence.describe() {
+    // What came late, or while everything was moved at once, names its devices.
+    let of_all = evidence.iter().map(|one| &one.evidence).filter(|one| one.names(from, to));
+    let own = rows.iter().map(|row| &row.evidence);
+    for one in own.chain(of_all).filter(|one| one.is_serious()) {
+        for text in one.describe() {
             if !recorded.contains(&text) {
                 recorded.push(text);
             }
@@ -195,6 +205,7 @@ fn tested(
         latency_seconds: best(|row| row.latency_seconds, f64::min),
         line_rate_bytes_per_second: best(|row| row.line_rate_bytes_per_second, f64::max),
         recorded,
-        grounds: predicted.as_ref().map(grounds),
+        // Data that was right is right of a state that did not change meanwhile.
+        grounds: after.filter(|after| outcome != Outcome::Intact || before.as_ref() == Some(after)),
     }
 }

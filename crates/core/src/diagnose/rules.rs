@@ -19,7 +19,7 @@ mod could_not_look;
 mod dead_device;
 mod decided_in_guest;
 mod device_faults;
-mod device_state;
+pub mod device_state;
 mod encryption_bit;
 mod external_device;
 mod fault_support;

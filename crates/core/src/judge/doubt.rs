@@ -23,8 +23,8 @@ pub(super) fn weigh(
     other_makers(from, answer)
 }
 
-/// Whether the stock driver offers peer access on a board that nobody has listed, and how far its
-/// chip's addresses reach, is not known: what would arrive may not be asked for.
+/// Whether the stock driver offers peer access on a board that nobody has listed is not known: what
+/// would arrive may not be asked for.
 fn unlisted(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, answer: Answer) -> Answer {
     let concerned = from.driver_name() == Some("nvidia")
         && from.is_gpu()
@@ -36,13 +36,15 @@ fn unlisted(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice, answer: Answe
     let Some(device) = [from, to].into_iter().find(|device| !offers(device)) else {
         return answer;
     };
-    let reason = format!(
-        "{}; whether NVIDIA's driver offers peer access on {} ({}) is not known",
-        answer.reason,
-        name(device),
-        device.ids
-    );
-    Answer { reason, ..answer }.at_most(Confidence::Possible)
+    Answer::unknown(
+        code::ADDRESSING_UNKNOWN,
+        format!(
+            "whether NVIDIA's driver offers peer access on {} ({}) is not known; otherwise: {}",
+            name(device),
+            device.ids,
+            answer.reason
+        ),
+    )
 }
 
 /// `ForceP2P` skips the question whether the boards have the path. What loses data on the way does

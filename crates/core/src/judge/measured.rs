@@ -7,7 +7,7 @@ use crate::snapshot::measured::{Measured, Outcome, TestedPair};
 /// written or a fault that was logged changes it, without any driver being bound anew.
 pub fn grounds(pair: &Pair) -> String {
     let codes: Vec<&str> = pair.codes.iter().map(|code| code.text()).collect();
-    format!("{:?} {}", pair.verdict, codes.join(" ")).to_lowercase()
+    format!("{:?} {}: {}", pair.verdict, codes.join(" "), pair.reason).to_lowercase()
 }
 
 /// Puts what was measured in the place of a prediction, where the prediction is still the one
@@ -21,6 +21,8 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
     if tested.grounds.as_deref() != Some(grounds(pair).as_str()) {
         return doubt(measured, tested, pair);
     }
+    // What could not be seen then cannot be seen to change.
+    let unseen = pair.verdict == Verdict::Unknown;
     let verdict = match tested.outcome {
         // Data may be right because what was refused on the way was sent again.
         Outcome::Intact
@@ -32,6 +34,10 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
         }
         Outcome::Intact => Verdict::Works,
         Outcome::Damaged | Outcome::Hung | Outcome::Broken => Verdict::Broken,
+        // Whatever the route is like, nothing goes over it.
+        Outcome::Refused if matches!(pair.verdict, Verdict::Works | Verdict::Impaired) => {
+            Verdict::Unknown
+        }
         Outcome::Refused | Outcome::NotRun => return,
     };
     if verdict != pair.verdict {
@@ -41,10 +47,10 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
     pair.reason = format!("measured at {}: {}", measured.test.measured_at, tested.describe());
     pair.verdict = verdict;
     pair.basis = Basis::Measured;
-    pair.confidence = if tested.outcome != Outcome::Intact || tested.is_sampled() {
-        Confidence::Certain
-    } else {
-        Confidence::Possible
+    pair.confidence = match tested.outcome {
+        Outcome::Intact if !tested.is_sampled() => Confidence::Possible,
+        Outcome::Intact if unseen => Confidence::Probable,
+        _ => Confidence::Certain,
     };
 }
 
@@ -142,7 +148,32 @@ mod tests {
         check(Outcome::Hung, 50e9, Broken, Broken, Basis::Measured);
         check(Outcome::Broken, 50e9, Works, Broken, Basis::Measured);
         check(Outcome::Refused, 50e9, Unknown, Unknown, Basis::Predicted);
+        check(Outcome::Refused, 50e9, Works, Unknown, Basis::Measured);
+        check(Outcome::Refused, 50e9, Broken, Broken, Basis::Predicted);
         check(Outcome::NotRun, 50e9, Works, Works, Basis::Predicted);
+    }
+
+    /// Right data over a route that nobody could see: another one would not show.
+    #[test]
+    fn what_cannot_be_seen_to_change_is_not_certain() {
+        let sureness = |before: Verdict| {
+            let test = kept(Outcome::Intact, 50e9, before);
+            let mut now = pair(before);
+            correct(&Measured::new(test, Some("boot-1"), |_| Some(7)), &mut now);
+            (now.verdict, now.confidence)
+        };
+        assert_eq!(sureness(Verdict::Works), (Verdict::Works, Confidence::Certain));
+        assert_eq!(sureness(Verdict::Unknown), (Verdict::Works, Confidence::Probable));
+    }
+
+    /// The verdict and its codes stay, and what they rest on is another.
+    #[test]
+    fn another_reason_is_another_prediction() {
+        let measured =
+            Measured::new(kept(Outcome::Intact, 50e9, Verdict::Works), Some("boot-1"), |_| Some(7));
+        let mut now = Pair { reason: "another group's domain".to_owned(), ..pair(Verdict::Works) };
+        correct(&measured, &mut now);
+        assert_eq!(now.basis, Basis::Predicted, "{}", now.reason);
     }
 
     #[test]

@@ -1,20 +1,11 @@
 //! Reset, power-state and ownership trouble of a passed-through device.
 
 use peerway_core::diagnose::assessment::Assessment;
+use peerway_core::diagnose::rules::device_state::TROUBLE;
 use peerway_core::snapshot::faults::{DriverEvent, FaultClass};
 
 use super::{Assessed, Case, devices, first_line, rank};
 
-/// Steps of an ordinary reset are no trouble.
-const TROUBLE: [&str; 7] = [
-    "stuck-in-d3cold",
-    "reset-failed",
-    "not-ready",
-    "pending-transaction",
-    "vfio-release-asked",
-    "vfio-release-blocked",
-    "vfio-trouble",
-];
 /// Errors of the link that a reset or a wrong requester makes.
 const LINK: [&str; 4] = ["acs-violation", "contained", "completion-timeout", "fatal"];
 

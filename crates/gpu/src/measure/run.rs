@@ -210,7 +210,8 @@ impl Ongoing<'_> {
         });
         match outcome {
             Ok(end) => {
-                done.hung |= end.timed_out && end.went_quiet && !ended;
+                // One that cannot be ended hangs, whatever it said last.
+                done.hung |= !ended && (end.still_there() || end.timed_out && end.went_quiet);
                 done.broken |= end.crashed() && !ended;
                 if !ended && done.failure.is_none() {
                     let step = done.step.as_deref().unwrap_or("its start");

@@ -47,6 +47,20 @@ pub enum ProofError {
         /// What they were.
         verdict: String,
     },
+    /// Something was recorded meanwhile that must not happen in a sound transfer.
+    #[error("{what} meanwhile ({place})")]
+    Recorded {
+        /// What.
+        what: &'static str,
+        /// Of which pair or work.
+        place: String,
+    },
+    /// Data was wrong between host and GPU.
+    #[error("data was wrong on the way between the host and {gpu}")]
+    Host {
+        /// Which.
+        gpu: String,
+    },
     /// The check itself does not work on a GPU.
     #[error("the check itself failed on {gpu}, so its verdicts prove nothing")]
     Unchecked {
@@ -88,6 +102,30 @@ fn intact(row: &Value) -> bool {
     row.get("verdict").and_then(Value::as_str) == Some("intact")
 }
 
+/// What the host recorded during a row that a sound transfer does not cause; errors that the
+/// hardware repaired may be.
+fn recorded(evidence: &Value) -> Option<&'static str> {
+    let lanes = |link: &Value, name: &str| link.get(name).and_then(Value::as_u64);
+    let narrowed = |link: &Value| lanes(link, "lanes_least") < lanes(link, "lanes_before");
+    if !list(evidence, "faults").is_empty() {
+        Some("requests were refused")
+    } else if !list(evidence, "xids").is_empty() {
+        Some("the driver reported errors")
+    } else if list(evidence, "bus_errors").iter().any(|one| word(one, "severity") != "correctable")
+    {
+        Some("requests were lost on the bus")
+    } else {
+        list(evidence, "links").iter().any(narrowed).then_some("a link lost lanes")
+    }
+}
+
+fn quiet(evidence: Option<&Value>, place: impl FnOnce() -> String) -> Result<(), ProofError> {
+    match evidence.and_then(recorded) {
+        Some(what) => Err(ProofError::Recorded { what, place: place() }),
+        None => Ok(()),
+    }
+}
+
 /// Pairs that were right, and those of them that kernels read and wrote over shared memory.
 #[derive(Default)]
 struct Pairs {
@@ -111,6 +149,11 @@ impl Pairs {
             if !intact(row) {
                 return Err(error(format!("{mode}, {engine}"), word(row, "verdict")));
             }
+            // Faster than the link can carry: it did not come over it.
+            if row.get("above_line_rate").and_then(Value::as_bool) == Some(true) {
+                return Err(error(format!("{mode}, {engine}"), "above the line rate".to_owned()));
+            }
+            quiet(row.get("evidence"), || format!("{from} to {to}"))?;
             let operations = list(row, "operations");
             if let Some(bad) = operations.iter().find(|one| !intact(one)) {
                 let how = format!("{mode}, {engine}, {}", word(bad, "operation"));
@@ -139,19 +182,16 @@ fn kernels_together(rows: &[Value]) -> Result<bool, ProofError> {
     Ok(rows.iter().any(|row| word(row, "engine") == "sm" && word(row, "pattern") == "all_pairs"))
 }
 
-/// Sums over a tensor-parallel set. Sums that NCCL sent through host memory or a network prove
-/// nothing about peers.
+/// Sums over a tensor-parallel set. Only those of which every channel went over peer access prove
+/// something about peers.
 fn sums(rows: &[Value], tp: usize) -> Result<(), ProofError> {
     let over_peers: Vec<&Value> = rows.iter().filter(|row| word(row, "arm") == "p2p").collect();
-    let elsewhere = |row: &Value| {
+    let by_peers = |row: &Value| {
         let seen = list(row, "transports");
-        !seen.is_empty()
-            && seen
-                .iter()
-                .filter_map(Value::as_str)
-                .all(|one| ["SHM", "NET"].iter().any(|prefix| one.starts_with(prefix)))
+        let over = |one: &Value| one.as_str().is_some_and(|one| one.starts_with("P2P"));
+        !seen.is_empty() && seen.iter().all(over)
     };
-    let wide = |row: &&&Value| list(row, "gpus").len() >= tp && !elsewhere(row);
+    let wide = |row: &&&Value| list(row, "gpus").len() >= tp && by_peers(row);
     let missing = tp > 1 && !over_peers.iter().any(|row| wide(&row));
     if missing || !over_peers.iter().all(|row| intact(row)) {
         return Err(ProofError::AllReduce { wanted: tp });
@@ -174,6 +214,13 @@ impl Proof {
             list(&value, "self_checks").iter().find(|one| !list(one, "failed").is_empty())
         {
             return Err(ProofError::Unchecked { gpu: word(bad, "gpu") });
+        }
+        let damaged = |one: &&Value| one.get("damage").is_some_and(|damage| !damage.is_null());
+        if let Some(bad) = list(&value, "host_rates").iter().find(damaged) {
+            return Err(ProofError::Host { gpu: word(bad, "gpu") });
+        }
+        for one in list(&value, "evidence") {
+            quiet(one.get("evidence"), || word(one, "work"))?;
         }
         let pairs = Pairs::of(list(&value, "pairs"))?;
         let together = kernels_together(list(&value, "together"))?;

@@ -51,10 +51,17 @@ fn measurement(gpus: usize, change: &str) -> String {
     let mut sums = vec![json!({"gpus": names, "arm": "p2p", "verdict": "intact",
         "transports": ["P2P/CUMEM"]})];
     let mut checks = vec![json!({"gpu": "gpu0", "failed": []})];
+    let mut rates = vec![json!({"gpu": "gpu0", "damage": null})];
+    let mut evidence = vec![json!({"work": "transfers at once", "evidence": {}})];
     match change {
         "damaged" => pairs[1]["verdict"] = json!("damaged"),
         "an operation damaged" => pairs[1]["operations"][1]["verdict"] = json!("damaged"),
         "copies only" => pairs.retain(|pair| pair["engine"] == "copy"),
+        "too fast" => pairs[0]["above_line_rate"] = json!(true),
+        "a fault" => pairs[2]["evidence"] = json!({"faults": [{"requester": "gpu0"}]}),
+        "repaired errors" => {
+            pairs[2]["evidence"] = json!({"bus_errors": [{"severity": "correctable"}]});
+        }
         "no reads" => {
             for pair in &mut pairs {
                 pair["operations"] = json!([operation("write")]);
@@ -65,13 +72,21 @@ fn measurement(gpus: usize, change: &str) -> String {
         "together hung" => together[1]["verdict"] = json!("hung"),
         "no kernels together" => together.truncate(1),
         "no sums" => sums.clear(),
+        "sums of an unknown way" => sums[0]["transports"] = json!([]),
+        "sums by two ways" => sums[0]["transports"] = json!(["P2P/IPC", "SHM/direct/direct"]),
         "sums through host memory" => sums[0]["transports"] = json!(["SHM/direct/direct"]),
         "narrow sums" => sums[0]["gpus"] = json!(["gpu0", "gpu1"]),
+        "host damage" => rates[0]["damage"] = json!({"kind": "zeros"}),
+        "a late Xid" => evidence[0]["evidence"] = json!({"xids": [{"number": 31}]}),
+        "lanes lost" => {
+            evidence[0]["evidence"] = json!({"links": [{"lanes_before": 16, "lanes_least": 8}]});
+        }
         "check failed" => checks[0]["failed"] = json!(["planted zeros not found"]),
         _ => assert_eq!(change, "", "an unknown change"),
     }
-    json!({"pairs": pairs, "together": together, "all_reduce": sums, "self_checks": checks})
-        .to_string()
+    json!({"pairs": pairs, "together": together, "all_reduce": sums, "self_checks": checks,
+        "host_rates": rates, "evidence": evidence})
+    .to_string()
 }
 
 #[track_caller]
@@ -100,6 +115,14 @@ fn measurements_that_prove() {
     proves(2, two, "a pair missing", "it covers 1 ordered pairs of 2 GPUs");
     proves(2, two, "no sums", "all-reduce of 2 GPUs over peer access was not measured right");
     proves(2, two, "sums through host memory", "all-reduce of 2 GPUs over peer access");
+    proves(2, two, "sums of an unknown way", "all-reduce of 2 GPUs over peer access");
+    proves(2, two, "sums by two ways", "all-reduce of 2 GPUs over peer access");
+    proves(2, two, "too fast", "gpu0 to gpu1 (peer, copy) was above the line rate");
+    proves(2, two, "a fault", "requests were refused meanwhile (gpu1 to gpu0)");
+    proves(2, two, "repaired errors", "2 pairs, kernels true");
+    proves(2, two, "host damage", "data was wrong on the way between the host and gpu0");
+    proves(2, two, "a late Xid", "the driver reported errors meanwhile (transfers at once)");
+    proves(2, two, "lanes lost", "a link lost lanes meanwhile (transfers at once)");
     proves(2, two, "check failed", "the check itself failed on gpu0");
 }
 

@@ -40,6 +40,13 @@ pub(super) fn warn(
         })
         .map_err(|error| CliError::Wishes { why: error.to_string() })
     };
+    if wanted.if_driver.is_some() && looked.snapshot.nvidia.version.known().is_none() {
+        complain(
+            "peerway: the version of the driver that is loaded is not known, and so not which \
+             roads another one would close\n",
+        );
+        return Ok(Exit::Undecided);
+    }
     let (now, then) = (judge(&looked.snapshot)?, judge(&of(&looked.snapshot, wanted))?);
     let what: Vec<String> = [("kernel", &wanted.if_kernel), ("driver", &wanted.if_driver)]
         .into_iter()

@@ -38,7 +38,7 @@ Sources: `drivers/pci/pci.c`, `pci_power_up`, `pci_dev_wait`; `drivers/vfio/pci/
 };
 
 /// States that are trouble; the others are steps of an ordinary reset.
-const TROUBLE: [&str; 7] = [
+pub const TROUBLE: [&str; 7] = [
     "stuck-in-d3cold",
     "reset-failed",
     "not-ready",
