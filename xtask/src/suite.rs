@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::root;
 
 /// Program and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("lspci", "pciutils"),
@@ -25,6 +25,7 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("g++", "g++"),
     ("make", "make"),
     ("systemd-analyze", "systemd"),
+    ("apt-config", "apt"),
 ];
 
 /// Runs everything.

@@ -130,6 +130,41 @@ fn a_shell_takes_the_hook_and_the_rules_are_whole() {
     }
 }
 
+/// apt's configuration has a grammar of its own, and what it makes of the line is what a shell gets.
+#[test]
+fn apt_takes_the_hook_and_gives_the_shell_the_version() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str| {
+        let file = place.path().join(name);
+        std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        file.display().to_string()
+    };
+    let program = script("program", "echo \"$#: $*\"");
+    let all = files("sim:kpro6-pve7", "peer-map", place.path());
+    let hook =
+        all["/etc/apt/apt.conf.d/90peerway"].1.replace(env!("CARGO_BIN_EXE_peerway"), &program);
+    let file = place.path().join("90peerway");
+    std::fs::write(&file, hook).unwrap();
+    let output = run("apt-config", &["-c", file.to_str().unwrap(), "dump"]);
+    let said = text(&output);
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("--if-driver")).collect();
+    let [line] = lines.as_slice() else { panic!("{said}") };
+    let line =
+        line.strip_prefix("DPkg::Post-Invoke:: \"").and_then(|line| line.strip_suffix("\";"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    let path = format!("{}:/usr/bin:/bin", place.path().display());
+    for (modinfo, expected) in [
+        ("echo 580.95.05", format!("6: roads --device {DEVICES} --if-driver 580.95.05 --warn\n")),
+        ("exit 1", String::new()),
+    ] {
+        script("modinfo", modinfo);
+        let output = Command::new("sh").args(["-c", line]).env("PATH", &path).output().unwrap();
+        assert_eq!((output.status.code(), text(&output)), (Some(0), expected), "{line}");
+    }
+}
+
 /// A kernel that would close a road that is in force is said, and one that would not is not.
 #[test]
 fn a_kernel_that_closes_a_road_in_force_is_said() {

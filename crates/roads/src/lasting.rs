@@ -133,8 +133,8 @@ fn files(plan: &Plan, how: &Lasting) -> Result<Vec<File>, serde_json::Error> {
     }
     files.push(unit("sysinit.target.d/peerway.conf", units::wants(&early)));
     files.push(unit("multi-user.target.d/peerway.conf", units::wants(&late)));
-    files.push(File::new(KERNEL_HOOK, hook::kernel(how, plan)));
-    files.push(File::new(PACKAGE_HOOK, hook::package(how, plan)));
+    files.push(File::new(KERNEL_HOOK, hook::kernel(&says)));
+    files.push(File::new(PACKAGE_HOOK, hook::package(&says)));
     Ok(files)
 }
 

@@ -20,7 +20,8 @@ pub struct Untouched {
 impl Untouched {
     /// Takes the list from a snapshot: for each protected device its group, type, driver, holders
     /// with start time, ACS and command bits, BARs and power state; for each protected tenant
-    /// whether it runs; and for every other group type and members.
+    /// whether it runs; and for every other group type and members. Before any driver is bound, what
+    /// drivers set is left out: it is compared once they are, and would be another every time.
     pub fn of(snapshot: &Snapshot, plan: &Plan) -> Self {
         let mut values = BTreeMap::new();
         let mut devices = BTreeSet::new();
@@ -32,6 +33,7 @@ impl Untouched {
         }
         for address in devices {
             match snapshot.device(address) {
+                Some(device) if plan.before_driver => group_values(snapshot, device, &mut values),
                 Some(device) => device_values(snapshot, device, &mut values),
                 None => {
                     values.insert(format!("{address}"), "not listed".to_owned());
@@ -53,7 +55,12 @@ impl Untouched {
         let seen: BTreeSet<PciAddress> =
             plan.protects.iter().flat_map(|one| one.devices.iter().copied()).collect();
         for device in snapshot.devices.iter().filter(|device| !device.is_bridge()) {
-            if !ours(device) && !seen.contains(&device.address) {
+            if ours(device) || seen.contains(&device.address) {
+                continue;
+            }
+            if plan.before_driver {
+                group_values(snapshot, device, &mut values);
+            } else {
                 lasting_values(snapshot, device, &mut values);
             }
         }
@@ -113,13 +120,18 @@ fn device_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<
     put("power", device.power.as_ref().map(|power| format!("{power:?}")).to_string());
 }
 
+/// What no driver changes. Regions are not among it: some drivers resize them.
+fn group_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<String, String>) {
+    values.insert(format!("{} group", device.address), device.group.to_string());
+    values.insert(format!("{} type", device.address), snapshot.domain_of(device).to_string());
+}
+
 /// What nobody changes in passing.
 fn lasting_values(snapshot: &Snapshot, device: &PciDevice, values: &mut BTreeMap<String, String>) {
+    group_values(snapshot, device, values);
     let mut put = |what: &str, value: String| {
         values.insert(format!("{} {what}", device.address), value);
     };
-    put("group", device.group.to_string());
-    put("type", snapshot.domain_of(device).to_string());
     put("driver", device.driver.to_string());
     put("driver_override", device.driver_override.to_string());
     let bars = device.bars.as_ref().map(|bars| {

@@ -1,11 +1,13 @@
 //! The dead-man timer of a live host: a process in a session of its own that is started before the
-//! first change, outlives terminal and command, and takes back what nobody confirmed. It tries until
-//! that is done or the boot ends, and keeps a log.
+//! first change, outlives terminal and command, and takes back what nobody confirmed. Where systemd
+//! runs it gets a scope of its own, so that it outlives the unit or the login that it was started from
+//! too. It tries until that is done or the boot ends, and keeps a log.
 
 mod log;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
@@ -43,9 +45,12 @@ const READY: &[u8] = b"\n";
 #[expect(clippy::disallowed_methods, reason = "the command line starts this one child")]
 pub(super) fn start(state: &Path) -> Result<(), ChangeError> {
     let program = std::env::current_exe().map_err(ChangeError::Timer)?;
-    let mut child = std::process::Command::new(program)
-        .args(["--host", "live", "dead-man", "0", "--state"])
-        .arg(state)
+    // What systemd itself asks to find out whether it runs (sd_booted(3)).
+    let by_systemd = rustix::fs::lstat("/run/systemd/system").is_ok();
+    let words = words(&program, state, by_systemd);
+    let (first, rest) = words.split_first().ok_or(ChangeError::Timer(Errno::INVAL.into()))?;
+    let mut child = std::process::Command::new(first)
+        .args(rest)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -57,10 +62,34 @@ pub(super) fn start(state: &Path) -> Result<(), ChangeError> {
         Some(Ok(true)) => Ok(()),
         Some(Err(errno)) => Err(ChangeError::Timer(errno.into())),
         Some(Ok(false)) | None => {
-            let why = "it ended, or did not begin in time";
+            let by = if by_systemd { " (it was started by systemd-run --scope)" } else { "" };
+            let why = format!("it ended, or did not begin in time{by}");
             Err(ChangeError::Timer(std::io::Error::other(why)))
         }
     }
+}
+
+/// The command that it is started by. systemd ends everything in the control group of a unit that
+/// stops, and logind that of a login where it is told to: a scope is a group of its own, with the
+/// same process in it.
+fn words(program: &Path, state: &Path, by_systemd: bool) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    if by_systemd {
+        let scope = [
+            "systemd-run",
+            "--scope",
+            "--quiet",
+            "--collect",
+            "--slice=system.slice",
+            "--description=Peerway: takes back what is not confirmed",
+            "--",
+        ];
+        words.extend(scope.map(OsString::from));
+    }
+    words.push(program.into());
+    words.extend(["--host", "live", "dead-man", "0", "--state"].map(OsString::from));
+    words.push(state.into());
+    words
 }
 
 fn is_ready(pipe: &ChildStdout) -> Result<bool, Errno> {

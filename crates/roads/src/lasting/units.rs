@@ -49,7 +49,7 @@ pub(super) struct Says<'a> {
 
 impl Says<'_> {
     /// The program with the options that each command takes.
-    fn program(&self) -> String {
+    pub(super) fn program(&self) -> String {
         let mut words = self.how.program.clone();
         for file in self.declared {
             words.push_str(" --accelerator ");

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use peerway_core::address::PciAddress;
+use peerway_core::observed::Observed;
 use peerway_read::tree::Node;
 use peerway_roads::lasting::{self, Lasting};
 use peerway_roads::{Op, Plan, RoadId};
@@ -98,19 +100,23 @@ fn undone_without_a_trace_on_whatever_boot() {
     }
 }
 
-/// A host on which the drivers of the plan's devices have not bound yet.
-fn unbound(host: &SimHost, plan: &Plan) -> SimHost {
+/// A host on which no driver has bound yet, the other tenants' included, and which will.
+fn unbound(host: &SimHost) -> (SimHost, Vec<(PciAddress, String)>) {
     let mut host = host.clone();
     for pid in host.root().list("/proc").unwrap().iter().filter_map(|name| name.parse().ok()) {
         if pid != 1 {
             host.end_process(pid);
         }
     }
-    for device in &plan.goal.devices {
-        let unbind = Op::Unbind { device: *device, driver: "nvidia".to_owned() };
-        host.perform(&unbind).unwrap();
+    let mut drivers = Vec::new();
+    for device in host.snapshot().devices.iter().filter(|device| !device.is_bridge()) {
+        if let Observed::Known(driver) = &device.driver {
+            let unbind = Op::Unbind { device: device.address, driver: driver.clone() };
+            host.perform(&unbind).unwrap();
+            drivers.push((device.address, driver.clone()));
+        }
     }
-    host
+    (host, drivers)
 }
 
 #[test]
@@ -127,7 +133,8 @@ fn domains_are_set_before_the_driver_binds_and_jobs_let_in_once_data_arrives() {
     let late = later_boot(&first, &host, 1);
     let error = kept.before_driver(&late.snapshot()).unwrap_err().to_string();
     assert!(error.contains("has the driver nvidia already"), "{error}");
-    let mut host = unbound(&later_boot(&first, &host, 2), &kept);
+    let (mut host, drivers) = unbound(&later_boot(&first, &host, 2));
+    assert!(drivers.iter().any(|(device, _)| !kept.goal.devices.contains(device)), "{drivers:?}");
     let mut other = host.tree().clone();
     other.set("/proc/sys/kernel/osrelease", Node::File(b"6.19.0\n".to_vec())).unwrap();
     let other = SimHost::restored(host.name(), other, host.state().clone());
@@ -147,8 +154,8 @@ fn domains_are_set_before_the_driver_binds_and_jobs_let_in_once_data_arrives() {
     let error = prove(&mut grant(&mut store), &mut host, SETTINGS).unwrap_err().to_string();
     assert!(error.contains("not proved on this boot"), "{error}");
     assert!(environment(&host).contains("NCCL_P2P_DISABLE=1"));
-    for device in &kept.goal.devices {
-        host.perform(&Op::Probe { device: *device, driver: "nvidia".to_owned() }).unwrap();
+    for (device, driver) in drivers {
+        host.perform(&Op::Probe { device, driver }).unwrap();
     }
     let proved = prove(&mut grant(&mut store), &mut host, SETTINGS).unwrap().unwrap();
     assert_eq!(kind(&proved), "succeeded", "{proved:?}");
@@ -157,6 +164,29 @@ fn domains_are_set_before_the_driver_binds_and_jobs_let_in_once_data_arrives() {
     let (_, problems) =
         peerway_write::transaction::in_force(&grant(&mut store), &mut host).unwrap().unwrap();
     assert_eq!(problems, Vec::<String>::new());
+}
+
+/// Without its declarations a host has no such devices, and a warning would be one about that.
+#[test]
+fn whatever_is_called_later_is_told_about_the_accelerators() {
+    for (host, road) in walks() {
+        let plan = lasting_plan(&host, road);
+        let mut calls = 0;
+        for step in &plan.steps {
+            let Op::Install { path, content, .. } = &step.act else { continue };
+            let content = content.replace("[ -x /usr/bin/peerway ]", "");
+            for line in content.lines().filter(|line| line.contains("/usr/bin/peerway")) {
+                let told = "/usr/bin/peerway --accelerator /etc/peerway/accelerator-0.toml ";
+                let bare = line.replace(told, "");
+                assert!(
+                    line.contains(told) && !bare.contains("/usr/bin/peerway"),
+                    "{path}: {line}"
+                );
+                calls += 1;
+            }
+        }
+        assert!(calls >= 3, "{road}: {calls}");
+    }
 }
 
 #[test]

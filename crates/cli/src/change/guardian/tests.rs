@@ -92,3 +92,20 @@ fn it_tries_until_everything_is_taken_back() {
     assert!(log.contains("pending holder: 4711 (python3"), "{log}");
     assert!(log.trim_end().ends_with("is taken back: the command's own"), "{log}");
 }
+
+/// Where systemd runs, the same process is in a scope that no unit and no login has; elsewhere
+/// nothing else is asked for.
+#[test]
+fn under_systemd_it_has_a_scope_of_its_own() {
+    let (program, state) = (Path::new("/usr/bin/peerway"), Path::new("/var/lib/peerway"));
+    let plain = words(program, state, false);
+    let expected = "/usr/bin/peerway --host live dead-man 0 --state /var/lib/peerway";
+    let joined: Vec<&str> = plain.iter().map(|word| word.to_str().unwrap()).collect();
+    assert_eq!(joined.join(" "), expected);
+    let scoped = words(program, state, true);
+    assert!(scoped.ends_with(&plain));
+    let before: Vec<&str> = scoped.iter().map(|word| word.to_str().unwrap()).collect();
+    for word in ["systemd-run", "--scope", "--slice=system.slice", "--collect"] {
+        assert!(before.contains(&word), "{before:?}");
+    }
+}
