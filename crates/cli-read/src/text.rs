@@ -1,7 +1,7 @@
 //! Text for people: wrapping to the width of a screen, words with their colours.
 
 use peerway_core::diagnose::finding::{Finding, Severity};
-use peerway_core::judge::{Confidence, Verdict};
+use peerway_core::judge::{Basis, Confidence, Verdict};
 
 /// Width of the answer: every screen has it, also a serial console at three in the morning.
 pub const WIDTH: usize = 80;
@@ -102,6 +102,14 @@ pub fn confidence(confidence: Confidence) -> &'static str {
         Confidence::Certain => "certain",
         Confidence::Probable => "probable",
         Confidence::Possible => "possible",
+    }
+}
+
+/// What a verdict rests on, as a word.
+pub fn basis(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Measured => "measured",
+        Basis::Predicted => "predicted",
     }
 }
 

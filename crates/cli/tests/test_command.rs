@@ -152,7 +152,7 @@ fn wrong_data_is_named() {
 
 #[test]
 fn a_hang_ends() {
-    let document = check("gpus=2 fault=hang from=0 to=1", &["--child-limit", "3"], 8);
+    let document = check("gpus=2 fault=hang from=0 to=1", &["--child-limit", "7"], 8);
     assert!(rows(&document).iter().any(|row| row["verdict"] == "hung"), "{document:#}");
     assert!(!rows(&document).iter().any(|row| row["verdict"] == "damaged"), "{document:#}");
 }
@@ -268,7 +268,8 @@ fn host() -> tempfile::TempDir {
 /// What a reading command says about such a host.
 fn read(place: &Path, command: &str) -> Value {
     let mut reading = Command::new(env!("CARGO_BIN_EXE_peerway"));
-    let output = reading.args([command, "--format", "json", "--host"]).arg(place).output().unwrap();
+    reading.args(command.split(' ')).args(["--format", "json", "--host"]);
+    let output = reading.arg(place).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -309,6 +310,10 @@ fn the_last_result_is_shown_until_the_driver_is_bound_anew() {
     assert_eq!(bases(&read(place.path(), "diagnose")), measured);
     let status = read(place.path(), "status");
     assert_eq!(bases(&status), measured);
+    let path = read(place.path(), "path 21:00.0 41:00.0");
+    let path: Vec<Value> =
+        path["directions"].as_array().unwrap().iter().map(|one| one["pair"].clone()).collect();
+    assert_eq!(bases(&serde_json::json!({ "pairs": path })), measured);
     assert_eq!(status["last_test"]["holds"], true, "{status:#}");
     assert!(status["last_test"]["age_seconds"].as_i64().unwrap() < 600);
     assert!(!status["last_test"]["all_reduce"].as_array().unwrap().is_empty());
@@ -339,6 +344,14 @@ fn an_earlier_answer_is_compared() {
     let worse = check("gpus=2 fault=drop from=0 to=1", &["--baseline", &file], 7);
     let what = worse["comparison"]["worse"][0].clone();
     assert_eq!((&what["figure"], &what["now"]), (&"verdict".into(), &"damaged".into()));
+    // Once it was twice as fast, and nothing went wrong now.
+    let mut faster = before;
+    faster["pairs"][0]["bandwidth_bytes_per_second"] = 1e15.into();
+    std::fs::write(&file, faster.to_string()).unwrap();
+    let output = test("gpus=2", &["--depth", "quick", "--baseline", &file]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.starts_with("No data was wrong, and something is worse"), "{text}");
 }
 
 #[test]

@@ -129,7 +129,8 @@ fn finish_row(row: &mut AllReduceResult, seconds: Option<f64>) {
     let ranks = float_of(row.gpus.len());
     row.seconds = Some(seconds);
     row.algorithm_bytes_per_second = Some(rate);
-    row.bus_bytes_per_second = Some(rate * 2.0 * (ranks - 1.0) / ranks);
+    // One rank sends nothing.
+    row.bus_bytes_per_second = (ranks > 1.0).then(|| rate * 2.0 * (ranks - 1.0) / ranks);
 }
 
 /// The ranks of this process, of `size` in all.

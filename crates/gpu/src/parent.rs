@@ -36,6 +36,8 @@ pub struct Limits {
     pub total: Duration,
     /// Between two lines.
     pub quiet: Duration,
+    /// What a sound step may take, however short the rest is.
+    pub step: Duration,
 }
 
 /// How a child ended.
@@ -219,8 +221,9 @@ fn listen(
     on_line: &mut dyn FnMut(&str),
 ) -> Heard {
     let mut heard: Option<Instant> = None;
-    // A quarter of the time that it is given is more than any sound step takes.
-    let long = limits.quiet.min(limits.total) / 4;
+    // A quarter of the time that it is given is more than any sound step takes; but a limit that is
+    // short makes no step shorter.
+    let long = (limits.quiet.min(limits.total) / 4).max(limits.step);
     loop {
         let since = heard.unwrap_or(start).elapsed();
         let left = limits.total.saturating_sub(start.elapsed());
@@ -361,12 +364,15 @@ mod tests {
             clean: false,
         };
         let limit = Duration::from_millis(millis);
+        check_within(&launch, Limits { total: limit, quiet: limit, step: Duration::ZERO })
+    }
+
+    fn check_within(launch: &Launch, limits: Limits) -> (Vec<String>, ChildEnd) {
         let mut lines = Vec::new();
-        let end =
-            run_child(&launch, "a request", Limits { total: limit, quiet: limit }, &mut |line| {
-                lines.push(line.to_owned());
-            })
-            .unwrap();
+        let end = run_child(launch, "a request", limits, &mut |line| {
+            lines.push(line.to_owned());
+        })
+        .unwrap();
         (lines, end)
     }
 
@@ -435,6 +441,28 @@ mod tests {
         assert!(end.timed_out && end.went_quiet, "{end:?}");
         let (_, end) = check("kill -SEGV $$", 20_000);
         assert!(end.crashed(), "{end:?}");
+    }
+
+    /// The operator gave it less time than its steps take: nothing is known of the GPUs by that.
+    #[test]
+    fn a_short_limit_makes_no_hang() {
+        let quiet_from_half = |step: u64| {
+            let launch = Launch {
+                program: "/bin/sh".into(),
+                arguments: vec!["-c".to_owned(), "echo begun; sleep 1000".to_owned()],
+                environment: Vec::new(),
+                unset: Vec::new(),
+                clean: false,
+            };
+            let limit = Duration::from_millis(400);
+            let limits = Limits { total: limit, quiet: limit, step: Duration::from_millis(step) };
+            let (lines, end) = check_within(&launch, limits);
+            assert_eq!(lines, ["begun"]);
+            assert!(end.timed_out);
+            end.went_quiet
+        };
+        assert!(!quiet_from_half(5_000));
+        assert!(quiet_from_half(0));
     }
 
     #[test]

@@ -48,8 +48,9 @@ fn page(direction: &Direction) -> String {
     let verdict = text::painted(pair.verdict, text::verdict(pair.verdict));
     let mut out = wrap(
         &format!(
-            "{} {verdict} (predicted, {})",
+            "{} {verdict} ({}, {})",
             text::bold(&format!("{} -> {}", pair.from, pair.to)),
+            text::basis(pair.basis),
             text::confidence(pair.confidence)
         ),
         "",

@@ -16,6 +16,11 @@ const MOST: usize = 64 << 20;
 
 /// Slower by more than this is a change. Repeated measurements of one host stay well within.
 const TOLERANCE: f64 = 0.10;
+/// Slower by more than this factor is a change of times below [`SHORT`], which the host's scheduling decides: two measurements of one
+/// host within minutes differed by a factor of 1.47 (two H200, NCCL in one process).
+const SHORT_RATIO: f64 = 2.0;
+/// Seconds.
+const SHORT: f64 = 100e-6;
 
 /// What is taken of an earlier answer.
 #[derive(Clone, Debug, Deserialize)]
@@ -208,9 +213,15 @@ impl Comparison {
             ratio: Some(now / before),
         };
         let gain = if more_is_better { now / before } else { before / now };
-        if gain < 1.0 - TOLERANCE {
+        let short = !more_is_better && before.min(now) < SHORT;
+        let (worse, better) = if short {
+            (1.0 / SHORT_RATIO, SHORT_RATIO)
+        } else {
+            (1.0 - TOLERANCE, 1.0 + TOLERANCE)
+        };
+        if gain < worse {
             self.worse.push(change);
-        } else if gain > 1.0 + TOLERANCE {
+        } else if gain > better {
             self.better.push(change);
         }
     }
@@ -229,11 +240,13 @@ impl Comparison {
     /// In lines for people.
     pub(super) fn describe(&self) -> Vec<String> {
         let mut lines = vec![format!(
-            "{} rows compared; {} figures worse, {} better by more than {:.0} %",
+            "{} rows compared; {} worse, {} better (figures by more than {:.0} %, times below {:.0} us \
+             by more than twice)",
             self.compared,
             self.worse.len(),
             self.better.len(),
-            TOLERANCE * 100.0
+            TOLERANCE * 100.0,
+            SHORT * 1e6
         )];
         for (word, changes) in [("WORSE", &self.worse), ("better", &self.better)] {
             for change in changes {
@@ -291,6 +304,10 @@ mod tests {
         check(10.0, 10.9, false, Exit::Fine, 0);
         check(10.0, 12.0, false, Exit::Findings, 0);
         check(10.0, 9.0, false, Exit::Fine, 1);
+        check(12e-6, 18e-6, false, Exit::Fine, 0);
+        check(12e-6, 25e-6, false, Exit::Findings, 0);
+        check(99e-6, 250e-6, false, Exit::Findings, 0);
+        check(25e-6, 12e-6, false, Exit::Fine, 1);
     }
 
     #[test]

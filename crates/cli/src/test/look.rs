@@ -80,7 +80,7 @@ impl Look {
             clean: false,
         };
         let mut text = String::new();
-        let limits = Limits { total: limit, quiet: limit };
+        let limits = Limits { total: limit, quiet: limit, step: Duration::ZERO };
         let end = run_child(&launch, "", limits, &mut |line| {
             text.push_str(line);
             text.push('\n');

@@ -5,13 +5,13 @@ use std::fmt::Display;
 use peerway_cli_read::Exit;
 use peerway_cli_read::text::{bold, bytes, word, wrap};
 use peerway_core::address::PciAddress;
-use peerway_gpu::{AllReduceResult, Arm, Mode, PairResult, Verdict};
+use peerway_gpu::{AllReduceResult, Arm, Evidence, Mode, PairResult, Verdict};
 
 use super::Test;
 
 /// The whole page.
 pub(super) fn page(test: &Test, exit: Exit) -> String {
-    let mut out = wrap(&bold(answer(exit, between_gpus(test))), "", "");
+    let mut out = wrap(&bold(answer(exit, between_gpus(test), serious(test))), "", "");
     for note in &test.notes {
         out.push_str(&wrap(note, "note: ", "      "));
     }
@@ -69,8 +69,17 @@ fn between_gpus(test: &Test) -> bool {
     pairs || together || test.all_reduce.iter().any(sums)
 }
 
-fn answer(exit: Exit, between_gpus: bool) -> &'static str {
+/// Whether the host recorded something meanwhile that a sound transfer does not cause.
+fn serious(test: &Test) -> bool {
+    let pairs = test.pairs.iter().map(|row| &row.evidence);
+    pairs.chain(test.evidence.iter().map(|one| &one.evidence)).any(Evidence::is_serious)
+}
+
+fn answer(exit: Exit, between_gpus: bool, serious: bool) -> &'static str {
     match exit {
+        Exit::Findings if !serious => {
+            "No data was wrong, and something is worse than in the baseline: see below what."
+        }
         Exit::WrongData if !between_gpus => {
             "DATA WAS WRONG, but not by peer access: see below where. Whatever goes through host \
              memory or stays within that GPU is not to be trusted either."

@@ -56,11 +56,6 @@ pub fn judge_all(snapshot: &Snapshot, scope: &PairScope) -> Vec<Pair> {
             .map(|(device, _)| *device);
         push_pairs(snapshot, from, reachable, &mut pairs);
     }
-    if let Some(measured) = snapshot.measured.known() {
-        for pair in &mut pairs {
-            correct(measured, pair);
-        }
-    }
     pairs.sort_by_key(|pair| (pair.from, pair.to));
     pairs
 }
@@ -72,8 +67,17 @@ fn push_pairs<'a>(
     pairs: &mut Vec<Pair>,
 ) {
     for to in targets.filter(|to| to.address != from.address) {
-        pairs.push(judge(snapshot, from, to));
+        pairs.push(judge_one(snapshot, from, to));
     }
+}
+
+/// The verdict on one ordered pair: as measured where that still holds, else as predicted.
+pub fn judge_one(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Pair {
+    let mut pair = judge(snapshot, from, to);
+    if let Some(measured) = snapshot.measured.known() {
+        correct(measured, &mut pair);
+    }
+    pair
 }
 
 /// Whether a controller of one tenant works for another: its own, or the host's for everything

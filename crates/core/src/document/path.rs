@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::diagnose::Pair;
 use crate::address::{BusAddress, PciAddress};
+use crate::diagnose::pairs::judge_one;
 use crate::judge::forwarding;
 use crate::judge::reach;
 use crate::observed::Observed;
@@ -68,7 +69,7 @@ pub struct Hop {
 impl Direction {
     /// One direction of a pair.
     pub fn new(snapshot: &Snapshot, from: &PciDevice, to: &PciDevice) -> Self {
-        let pair = crate::judge::judge(snapshot, from, to);
+        let pair = judge_one(snapshot, from, to);
         let route = &pair.route;
         let memory = snapshot.peer_memory(to).map(|(_, bar)| bar);
         let (_, forwards) = forwarding::forwards(snapshot, from, to);

@@ -175,7 +175,8 @@ impl Ongoing<'_> {
             return;
         }
         let total = self.settings.child_limit.min(left.unwrap_or(Duration::MAX));
-        let limits = Limits { total, quiet: self.settings.step_limit * 4 };
+        let step = self.settings.step_limit;
+        let limits = Limits { total, quiet: step * 4, step: step / 4 };
         let text = match serde_json::to_string(request) {
             Ok(text) => text,
             Err(error) => {
