@@ -1,6 +1,6 @@
 //! Many seeds of the stand-in library, honest and faulty ones: the verdict has to be right for each.
 
-use peerway_gpu::{Damage, Engine, Measurement, Mode, PairResult, Verdict};
+use peerway_gpu::{Damage, Engine, LineRate, Measurement, Mode, PairResult, Verdict};
 use peerway_gpu_fake as fake;
 
 use crate::common::{Fake, row};
@@ -78,13 +78,17 @@ fn complaints(seed: u64, mode: Mode) -> Vec<String> {
     wrong.into_iter().map(|wrong| format!("seed {seed} {:?}: {wrong}", script.fault)).collect()
 }
 
-/// Seeds from `first` on. `PEERWAY_SEEDS` in the environment asks for more of them, or fewer.
-fn check(first: u64, mode: Mode) {
-    let count = std::env::var_os("PEERWAY_SEEDS").map_or(10, |text| {
+/// How many. `PEERWAY_SEEDS` in the environment asks for more of them, or fewer.
+fn seeds() -> u64 {
+    std::env::var_os("PEERWAY_SEEDS").map_or(10, |text| {
         text.to_str().and_then(|text| text.parse().ok()).expect("PEERWAY_SEEDS is a number")
-    });
+    })
+}
+
+/// Seeds from `first` on.
+fn check(first: u64, mode: Mode) {
     let wrong: Vec<String> =
-        (first..first + count).flat_map(|seed| complaints(seed, mode)).collect();
+        (first..first + seeds()).flat_map(|seed| complaints(seed, mode)).collect();
     assert!(wrong.is_empty(), "{} wrong verdicts\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -128,6 +132,75 @@ fn second_process() {
 #[test]
 fn second_process_again() {
     check(70_000, Mode::Ipc);
+}
+
+/// One seed with transfers at once, speed and sums: whether anything is wrong is told, and of no pair
+/// that is sound. Two of the faults show only here.
+fn whole_complaints(seed: u64) -> Vec<String> {
+    let script = fake::Script::from_seed(seed);
+    let address = |gpu: usize| script.address(gpu).parse().unwrap();
+    let pairs: Vec<(usize, usize)> = (0..script.gpus)
+        .flat_map(|from| (0..script.gpus).map(move |to| (from, to)))
+        .filter(|(from, to)| from != to)
+        .collect();
+    let result = Fake::new(&format!("seed={seed}")).measure(|settings| {
+        settings.modes = vec![Mode::Peer];
+        settings.together = true;
+        settings.together_bytes = 1 << 20;
+        settings.speed = true;
+        settings.speed_bytes = 1 << 20;
+        settings.all_reduce_sizes = vec![1024, 65_536];
+        settings.all_reduce_iterations = 2;
+        let rate = |(from, to)| LineRate {
+            from: address(from),
+            to: address(to),
+            bytes_per_second: 63.0e9,
+        };
+        settings.line_rates = pairs.iter().copied().map(rate).collect();
+    });
+    let mut wrong = Vec::new();
+    let mut told = false;
+    for pair in &pairs {
+        for engine in [Engine::Copy, Engine::Sm] {
+            let row = row(&result, &script, *pair, Mode::Peer, engine);
+            let alarm = row.above_line_rate || row.verdict != Verdict::Intact;
+            told |= alarm;
+            let hit = |from, to| {
+                let engines = [fake::Engine::Copy, fake::Engine::Sm];
+                let by = |fault: fake::Fault| engines.iter().any(|one| fault.hits(from, to, *one));
+                script.fault.is_some_and(by)
+            };
+            // The rate both ways is of both.
+            let both = row.above_line_rate && hit(pair.1, pair.0);
+            if alarm && !hit(pair.0, pair.1) && !both {
+                wrong.push(format!("a sound pair: {row:#?}"));
+            }
+        }
+    }
+    let groups = result.together.iter().map(|row| row.verdict);
+    let groups: Vec<Verdict> =
+        groups.chain(result.all_reduce.iter().map(|row| row.verdict)).collect();
+    told |= groups.iter().any(|verdict| *verdict != Verdict::Intact);
+    if groups.is_empty() || told != script.fault.is_some() {
+        wrong.push(format!("told {told}: {result:#?}"));
+    }
+    wrong.into_iter().map(|wrong| format!("seed {seed} {:?}: {wrong}", script.fault)).collect()
+}
+
+fn check_whole(first: u64) {
+    let wrong: Vec<String> =
+        (first..first + seeds().div_ceil(2)).flat_map(whole_complaints).collect();
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn everything_at_once() {
+    check_whole(80_000);
+}
+
+#[test]
+fn everything_at_once_again() {
+    check_whole(90_000);
 }
 
 /// Each kind of fault in each mode, beside the seeds, which are few: every row that it hits has its
