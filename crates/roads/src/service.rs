@@ -93,9 +93,11 @@ impl fmt::Display for Service {
 }
 
 /// Units that stop guests or containers of everybody when they are stopped.
-const SHARED_UNITS: [&str; 14] = [
+const SHARED_UNITS: [&str; 20] = [
     "containerd",
     "crio",
+    "dbus",
+    "dbus-broker",
     "docker",
     "kubelet",
     "libvirtd",
@@ -107,14 +109,22 @@ const SHARED_UNITS: [&str; 14] = [
     "pvedaemon",
     "qemu",
     "slurmd",
+    "ssh",
+    "sshd",
+    "systemd-logind",
+    "systemd-udevd",
     "virtqemud",
 ];
+/// Beginnings of names of units that hold more than one service: sessions, whole users, and the
+/// containers and machines of runtimes that do not say whose.
+const SHARED_FAMILIES: [&str; 6] =
+    ["session-", "user@", "docker-", "libpod-", "cri-containerd-", "machine-"];
 
 impl Service {
     /// The tenant that this is, where its manager names tenants.
     pub fn tenant(&self) -> Option<TenantId> {
         let kind = match self.manager {
-            Manager::Unit => return None,
+            Manager::Unit => return self.tenant_of_unit(),
             Manager::Pct | Manager::Lxc => TenantKind::Lxc,
             Manager::Docker | Manager::Podman => TenantKind::Container,
             Manager::Qm | Manager::Virsh => TenantKind::Vm,
@@ -127,8 +137,46 @@ impl Service {
         if self.manager != Manager::Unit {
             return false;
         }
-        let (stem, kind) = self.name.rsplit_once('.').unwrap_or((&self.name, "service"));
-        matches!(kind, "slice" | "target") || SHARED_UNITS.contains(&stem)
+        let (stem, kind) = self.unit();
+        matches!(kind, "slice" | "target" | "mount" | "device" | "swap")
+            || (stem, kind) == ("init", "scope")
+            || SHARED_UNITS.contains(&stem)
+            || SHARED_FAMILIES.iter().any(|family| stem.starts_with(family))
+    }
+
+    /// Name and type of a unit; without a type it is a service, as for `systemctl`.
+    fn unit(&self) -> (&str, &str) {
+        const TYPES: [&str; 11] = [
+            "automount",
+            "device",
+            "mount",
+            "path",
+            "scope",
+            "service",
+            "slice",
+            "socket",
+            "swap",
+            "target",
+            "timer",
+        ];
+        let parts = self.name.rsplit_once('.').filter(|(_, kind)| TYPES.contains(kind));
+        parts.unwrap_or((&self.name, "service"))
+    }
+
+    /// The tenant that a unit is: containers and machines run in units of their managers.
+    fn tenant_of_unit(&self) -> Option<TenantId> {
+        let number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match self.unit() {
+            (stem, "service") => {
+                let (manager, name) = stem.split_once('@')?;
+                let lxc = matches!(manager, "pve-container" | "pve-container-debug" | "lxc");
+                lxc.then(|| TenantId::of(TenantKind::Lxc, name))
+            }
+            // Proxmox VE's `qemu.slice/ID.scope`.
+            (stem, "scope") if number(stem) => Some(TenantId::of(TenantKind::Vm, stem)),
+            _ => None,
+        }
     }
 }
 
@@ -154,6 +202,12 @@ mod tests {
             ("pct:129", "lxc:129"),
             ("docker:web_1", "container:web_1"),
             ("qm:132", "vm:132"),
+            ("unit:pve-container@129", "lxc:129"),
+            ("unit:pve-container@129.service", "lxc:129"),
+            ("unit:lxc@web.service", "lxc:web"),
+            ("unit:132.scope", "vm:132"),
+            ("unit:engine@gpu0.service", ""),
+            ("unit:model-0.5.service", ""),
         ] {
             check(text, Some((text, tenant)));
         }
@@ -169,7 +223,15 @@ mod tests {
             ("unit:docker", true),
             ("unit:qemu.slice", true),
             ("unit:multi-user.target", true),
+            ("unit:session-4.scope", true),
+            ("unit:docker-0123456789ab.scope", true),
+            ("unit:user@1000", true),
+            ("unit:init.scope", true),
+            ("unit:ssh", true),
+            ("unit:data.mount", true),
             ("unit:sglang.service", false),
+            ("unit:qwen3.5", false),
+            ("unit:engine.socket", false),
         ] {
             assert_eq!(unit.parse::<Service>().unwrap().is_shared(), shared, "{unit}");
         }

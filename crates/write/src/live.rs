@@ -12,6 +12,7 @@ mod limits;
 mod peer_map;
 mod program;
 mod registers;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -69,6 +70,8 @@ pub trait Eyes: std::fmt::Debug {
 #[derive(Debug)]
 pub struct LiveHost {
     eyes: Box<dyn Eyes>,
+    /// Where `/` is.
+    place: PathBuf,
     files: Files,
     blocking: Blocking,
     limits: Limits,
@@ -91,6 +94,7 @@ impl LiveHost {
         })?;
         Ok(Self {
             eyes,
+            place: root.to_owned(),
             files,
             blocking: Blocking::new(state, program),
             limits: Limits::default(),
@@ -262,6 +266,9 @@ impl Mutator for LiveHost {
                 };
                 yes(there, "loaded")
             }
+            Op::Stop { service } | Op::Start { service } | Op::Restart { service } => {
+                self.service(act, service)?
+            }
             Op::Wait { .. } | Op::Nothing => Found::Nothing,
             other => {
                 let why = "it cannot be read on a running host yet".to_owned();
@@ -306,6 +313,7 @@ impl Mutator for LiveHost {
             }
             Op::Map(_) | Op::Unmap(_) => self.change_map(act),
             Op::LoadModule { .. } | Op::UnloadModule { .. } => self.switch_module(act),
+            Op::Stop { service } | Op::Start { service } => self.switch_service(act, service),
             Op::Wait { .. } | Op::Nothing => Ok(()),
             other => {
                 let why = "it is not done on a running host yet".to_owned();
@@ -389,11 +397,6 @@ impl Host for LiveHost {
             }
         }
         let undone = plan.steps.iter().find_map(|step| match &step.act {
-            Op::Stop { service } | Op::Start { service } | Op::Restart { service } => Some(format!(
-                "step {} stops or starts {service}, which is not done on a running host yet: stop \
-                 it yourself, and make the plan with --stop operator",
-                step.number
-            )),
             Op::Persistence { device, .. } | Op::RestorePersistence { device } => Some(format!(
                 "step {} switches the persistence of {device}, which was not tried on a real \
                  driver yet",
@@ -405,7 +408,7 @@ impl Host for LiveHost {
             )),
             _ => None,
         });
-        let undone = undone.or_else(|| {
+        let undone = undone.or_else(|| self.services_refuse(plan)).or_else(|| {
             if plan.road == RoadId::PeerMap {
                 self.peer_map_refuses(plan)
             } else {

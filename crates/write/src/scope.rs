@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use peerway_core::address::PciAddress;
 use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::iommu::Group;
+use peerway_roads::service::Manager;
 use peerway_roads::{Op, Plan, lasting};
 use thiserror::Error;
 
@@ -69,6 +70,9 @@ pub fn check(plan: &Plan, snapshot: &Snapshot) -> Result<(), Outside> {
             {
                 return outside(path.clone(), "which is no file of Peerway's own".to_owned());
             }
+            if let Some((service, why)) = no_service_of(plan, act) {
+                return outside(service, why);
+            }
             for address in act.touches() {
                 if let Some(why) = whose(address) {
                     return outside(address.to_string(), why);
@@ -111,6 +115,25 @@ fn no_node_of(
         .filter(|gpu| goal.contains(&gpu.address))
         .any(|gpu| gpu.minor.known().is_some_and(|minor| *node == format!("/dev/nvidia{minor}")));
     (!own).then(|| (node.clone(), "which is no node of the goal's devices".to_owned()))
+}
+
+/// Why what a step stops or starts is not the goal's to stop.
+fn no_service_of(plan: &Plan, act: &Op) -> Option<(String, String)> {
+    let (Op::Stop { service } | Op::Start { service } | Op::Restart { service }) = act else {
+        return None;
+    };
+    if service.is_shared() {
+        return Some((service.to_string(), "which others run in too".to_owned()));
+    }
+    let tenant = service.tenant()?;
+    // Runtimes of application containers go by names that no control group shows.
+    let by_name = matches!(service.manager, Manager::Docker | Manager::Podman);
+    let own = if by_name {
+        !plan.protects.iter().any(|one| one.tenant == tenant)
+    } else {
+        plan.goal.tenant.as_ref() == Some(&tenant)
+    };
+    (!own).then(|| (service.to_string(), format!("which is {tenant}")))
 }
 
 fn group_with(snapshot: &Snapshot, member: PciAddress) -> Option<&Group> {

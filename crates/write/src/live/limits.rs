@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerway_core::address::PciAddress;
 use peerway_roads::op::MapEntry;
-use peerway_roads::{Op, Plan};
+use peerway_roads::{Op, Plan, Service};
 
 /// The reach of one plan; empty where there is none.
 #[derive(Debug, Default)]
@@ -16,6 +16,7 @@ pub(super) struct Limits {
     groups: BTreeMap<PciAddress, Vec<String>>,
     entries: BTreeSet<MapEntry>,
     modules: BTreeSet<String>,
+    services: BTreeSet<Service>,
 }
 
 impl Limits {
@@ -51,6 +52,9 @@ impl Limits {
                 Op::LoadModule { module } | Op::UnloadModule { module } => {
                     limits.modules.insert(module.clone());
                 }
+                Op::Stop { service } | Op::Start { service } | Op::Restart { service } => {
+                    limits.services.insert(service.clone());
+                }
                 _ => {}
             }
         }
@@ -73,6 +77,11 @@ impl Limits {
                 if !self.modules.contains(module) =>
             {
                 Err(format!("no step of the plan names the module {module}"))
+            }
+            Op::Stop { service } | Op::Start { service } | Op::Restart { service }
+                if !self.services.contains(service) =>
+            {
+                Err(format!("no step of the plan names {service}"))
             }
             Op::Install { path, .. } | Op::Uninstall { path } if !self.files.contains(path) => {
                 Err(format!("no step of the plan names {path}"))

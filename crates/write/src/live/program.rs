@@ -15,6 +15,9 @@ use super::blocking::{Blocking, POLL, SETTLE};
 /// The most that is kept of what a program says.
 const MOST_SAID: usize = 4096;
 
+/// The most that is read of an answer.
+const MOST_TOLD: u64 = 1 << 20;
+
 /// What became of a program that was run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ran {
@@ -57,6 +60,47 @@ pub(super) fn run(
             None => return Ok(Ran::Hangs),
         }
     }
+}
+
+/// What a program that changes nothing says; an error where it fails, or does not answer.
+pub(super) fn ask((program, words): (&Path, &[&str]), limit: Duration) -> Result<String, String> {
+    #[expect(clippy::disallowed_methods, reason = "what the host's manager knows, it tells itself")]
+    let child = Command::new(program)
+        .args(words)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn();
+    let name = program.display();
+    let mut child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
+    let answer = child.stdout.take();
+    let end = Instant::now() + limit;
+    let mut text = Vec::new();
+    // Read beside it: a pipe that is full would hold it.
+    let reader = std::thread::spawn(move || {
+        let read = answer.map(|pipe| pipe.take(MOST_TOLD).read_to_end(&mut text));
+        read.transpose().map(|_| text)
+    });
+    let status = loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if Instant::now() < end => std::thread::sleep(POLL),
+            None => {
+                // One that waits in the kernel goes when that lets it.
+                drop(child.kill());
+                drop(child.try_wait());
+                return Err(format!("{name} did not answer within {} s", limit.as_secs()));
+            }
+        }
+    };
+    if !status.success() {
+        return Err(format!("{name} says {}", said(&mut child, status)));
+    }
+    let bytes = reader.join().map_err(|_| format!("{name} could not be read"))?;
+    let bytes = bytes.map_err(|error| format!("{name} could not be read: {error}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// What a program that ended said on standard error, or how it ended. What it started may keep the pipe

@@ -77,7 +77,7 @@ impl Eyes for Nowhere {
 }
 
 /// A tree with one device of two functions in group 7.
-fn tree() -> tempfile::TempDir {
+pub(super) fn tree() -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
     for device in [DEVICE, SIBLING] {
@@ -100,7 +100,7 @@ fn tree() -> tempfile::TempDir {
 }
 
 /// A program that does with its words what `write-child` does, or something else.
-fn script(place: &Path, text: &str) -> std::path::PathBuf {
+pub(super) fn script(place: &Path, text: &str) -> std::path::PathBuf {
     let path = place.join("child");
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -109,14 +109,14 @@ fn script(place: &Path, text: &str) -> std::path::PathBuf {
 
 const WRITES: &str = "printf %s \"$2\"";
 
-fn host(place: &Path) -> LiveHost {
+pub(super) fn host(place: &Path) -> LiveHost {
     let program = script(place, WRITES);
     let eyes = Box::new(Nowhere(place.to_owned()));
     LiveHost::new(eyes, place, place.join("state"), program).unwrap()
 }
 
 /// As if a plan had named these acts.
-fn allow(host: &mut LiveHost, acts: &[Op], members: &str) {
+pub(super) fn allow(host: &mut LiveHost, acts: &[Op], members: &str) {
     host.limits = super::Limits::of_acts(acts.iter(), |_| Some(members.to_owned()));
 }
 
