@@ -434,6 +434,26 @@ impl Plan {
         fingerprint::differences(&expected, &now)
     }
 
+    /// What tenants other than the goal's have on a host, and the plan does not protect: one line
+    /// each. A file may have been written before they had it, or by hand.
+    pub fn unprotected(&self, snapshot: &Snapshot) -> Vec<String> {
+        let own = self.goal.tenant.as_ref();
+        let others = snapshot.tenants.iter().map(|tenant| &tenant.id);
+        let there = build::of_tenants(snapshot, others.filter(|tenant| Some(*tenant) != own));
+        let mut missing = Vec::new();
+        for one in there {
+            let named = self.protects.iter().find(|named| named.tenant == one.tenant);
+            let named = named.map_or(&[][..], |named| &named.devices);
+            for device in &one.devices {
+                // Whether a device of the goal is another's is asked of its claims, one by one.
+                if !named.contains(device) && !self.goal.devices.contains(device) {
+                    missing.push(format!("{device} of {}", one.tenant));
+                }
+            }
+        }
+        missing
+    }
+
     /// Members of a goal device's group when the plan was made, with blanks between them.
     pub fn group_members(&self, device: PciAddress) -> Option<&str> {
         let source = fingerprint::group_source(device, "devices");

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerway_core::address::PciAddress;
+use peerway_core::snapshot::Snapshot;
+use peerway_core::snapshot::tenant::TenantId;
 
 use super::{Assumption, Need, Phase, Protected, Step};
 use crate::gate::Passed;
@@ -199,11 +201,16 @@ pub(super) fn minor(scene: &Scene<'_>, device: PciAddress) -> Option<u32> {
 
 /// Tenants that are not touched, with what is theirs.
 pub(super) fn protects(scene: &Scene<'_>) -> Vec<Protected> {
-    let snapshot = scene.snapshot();
-    let mut devices: BTreeMap<_, BTreeSet<PciAddress>> = BTreeMap::new();
-    for tenant in scene.protected() {
-        devices.entry(tenant.clone()).or_default();
-    }
+    of_tenants(scene.snapshot(), scene.protected().iter())
+}
+
+/// Some tenants, with what is theirs.
+pub(super) fn of_tenants<'a>(
+    snapshot: &Snapshot,
+    tenants: impl Iterator<Item = &'a TenantId>,
+) -> Vec<Protected> {
+    let mut devices: BTreeMap<TenantId, BTreeSet<PciAddress>> =
+        tenants.map(|tenant| (tenant.clone(), BTreeSet::new())).collect();
     for claim in &snapshot.claims {
         if let Some(own) = devices.get_mut(&claim.tenant) {
             own.insert(claim.device);

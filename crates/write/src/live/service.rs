@@ -3,7 +3,7 @@
 //!
 //! Jobs are queued (`systemctl --no-block`) and their outcome is read, so that a service that takes
 //! its time keeps no lock, and the way back can replace a job that does not end. Properties:
-//! systemd.unit(5), org.freedesktop.systemd1(5).
+//! `systemd.unit(5)`, `org.freedesktop.systemd1(5)`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,9 +19,9 @@ use crate::mutator::{Host as _, WriteError, spell};
 
 /// Where systemd's own client is, below the root.
 const CLIENT: &str = "usr/bin/systemctl";
-/// There while systemd is the system's manager (sd_booted(3)).
+/// There while systemd is the manager of the system (`sd_booted(3)`).
 const RUNS: &str = "/run/systemd/system";
-/// What a unit may take to stop: systemd's own limit is 90 s (systemd-system.conf(5),
+/// What a unit may take to stop: systemd's own limit is 90 s (`systemd-system.conf(5)`,
 /// `DefaultTimeoutStopSec=`).
 const STOP_PATIENCE: Duration = Duration::from_mins(2);
 /// What a start may take until it is under way.
@@ -65,7 +65,7 @@ impl LiveHost {
         }
     }
 
-    /// State of a unit that is there: `ActiveState` of org.freedesktop.systemd1(5).
+    /// State of a unit that is there: `ActiveState` of `org.freedesktop.systemd1(5)`.
     fn state(&self, service: &Service) -> Result<String, String> {
         let units = self.units(std::slice::from_ref(&service.name))?;
         let unit = units.first().ok_or_else(|| "systemctl told nothing".to_owned())?;

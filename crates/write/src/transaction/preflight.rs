@@ -36,6 +36,12 @@ pub(super) fn preflight(host: &dyn Host, plan: &Plan) -> Result<Snapshot, Transa
         return Err(TransactionError::Stale(differences));
     }
     scope::check(plan, &snapshot)?;
+    let unprotected = plan.unprotected(&snapshot);
+    if !unprotected.is_empty() {
+        let all = unprotected.join(", ");
+        let why = format!("the plan does not protect {all}: make it again");
+        return Err(TransactionError::NotOffered(why));
+    }
     if let Some(why) = host.refuses(plan) {
         return Err(TransactionError::NotOffered(why));
     }

@@ -284,6 +284,37 @@ fn a_plan_that_fences_what_is_not_the_goals_is_refused() {
     peerway_write::scope::check(&plan, &host.snapshot()).unwrap();
 }
 
+#[test]
+fn a_plan_that_stops_what_is_not_the_goals_is_refused() {
+    let host = named("kpro6-pve7");
+    let plan = plan(&host, RoadId::PeerMap).unwrap();
+    for (service, says) in [
+        ("unit:pve-container@204.service", "which is lxc:204"),
+        ("unit:132.scope", "which is vm:132"),
+        ("qm:132", "which is vm:132"),
+        ("unit:ssh.service", "which others run in too"),
+    ] {
+        let mut forged = plan.clone();
+        forged.steps[0].act = Op::Stop { service: service.parse().unwrap() };
+        let error = peerway_write::scope::check(&forged, &host.snapshot()).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_plan_says_all_that_it_protects() {
+    let host = named("kpro6-pve7");
+    let plan = plan(&host, RoadId::PeerMap).unwrap();
+    let snapshot = host.snapshot();
+    assert_eq!(plan.unprotected(&snapshot), Vec::<String>::new());
+    let mut forged = plan.clone();
+    let guest = forged.protects.iter_mut().find(|one| !one.devices.is_empty()).unwrap();
+    let (device, tenant) = (guest.devices.remove(0), guest.tenant.clone());
+    assert_eq!(forged.unprotected(&snapshot), [format!("{device} of {tenant}")]);
+    forged.protects.clear();
+    assert!(forged.unprotected(&snapshot).len() >= 4, "{:?}", forged.unprotected(&snapshot));
+}
+
 /// A device that is handed to user space is held by whoever has its node, and a node that leads
 /// nowhere may be anyone's.
 #[test]
