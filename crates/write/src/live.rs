@@ -10,6 +10,7 @@ mod files;
 mod gates;
 mod limits;
 mod peer_map;
+mod persistence;
 mod program;
 mod registers;
 mod service;
@@ -269,11 +270,10 @@ impl Mutator for LiveHost {
             Op::Stop { service } | Op::Start { service } | Op::Restart { service } => {
                 self.service(act, service)?
             }
-            Op::Wait { .. } | Op::Nothing => Found::Nothing,
-            other => {
-                let why = "it cannot be read on a running host yet".to_owned();
-                return Err(WriteError::NotOffered { act: spell(other), why });
+            Op::Persistence { device, .. } | Op::RestorePersistence { device } => {
+                self.persistence(act, *device)?
             }
+            Op::Wait { .. } | Op::Nothing => Found::Nothing,
         })
     }
 
@@ -314,6 +314,7 @@ impl Mutator for LiveHost {
             Op::Map(_) | Op::Unmap(_) => self.change_map(act),
             Op::LoadModule { .. } | Op::UnloadModule { .. } => self.switch_module(act),
             Op::Stop { service } | Op::Start { service } => self.switch_service(act, service),
+            Op::Persistence { device, on } => self.switch_persistence(act, *device, *on),
             Op::Wait { .. } | Op::Nothing => Ok(()),
             other => {
                 let why = "it is not done on a running host yet".to_owned();
@@ -373,12 +374,20 @@ impl Host for LiveHost {
             RoadId::LiveWithout => {}
             // One that was confirmed here lasts as it was asked for.
             RoadId::IdentityGroups if self.unproved || plan.before_driver => {}
-            RoadId::PeerMap if self.unproved => {}
+            RoadId::PeerMap | RoadId::AcsDirect if self.unproved => {}
             RoadId::PeerMap => {
                 return Some(format!(
                     "{} was applied and taken back on real kernels of emulated machines, and by \
                      nobody on GPUs, on AMD's own hardware or under SNP; --unproved takes it all \
                      the same, and docs/peer-map-trial.md says what to measure",
+                    plan.road
+                ));
+            }
+            RoadId::AcsDirect => {
+                return Some(format!(
+                    "{} was applied and taken back on simulated hosts only: no emulator turns \
+                     requests at a switch, and it was not measured on hardware; --unproved takes \
+                     it all the same",
                     plan.road
                 ));
             }
@@ -396,18 +405,7 @@ impl Host for LiveHost {
                 ));
             }
         }
-        let undone = plan.steps.iter().find_map(|step| match &step.act {
-            Op::Persistence { device, .. } | Op::RestorePersistence { device } => Some(format!(
-                "step {} switches the persistence of {device}, which was not tried on a real \
-                 driver yet",
-                step.number
-            )),
-            Op::WriteAcs { port, .. } => Some(format!(
-                "step {} clears access control of {port}, which was not tried on a real switch",
-                step.number
-            )),
-            _ => None,
-        });
+        let undone = self.persistence_refuses(plan);
         let undone = undone.or_else(|| self.services_refuse(plan)).or_else(|| {
             if plan.road == RoadId::PeerMap {
                 self.peer_map_refuses(plan)

@@ -17,7 +17,7 @@ use peerway_roads::op::{Environment, Found};
 
 use super::blocking::{Blocking, Written};
 use super::{Eyes, LiveHost};
-use crate::mutator::{Copied, Host as _, Mutator as _, WriteError};
+use crate::mutator::{Copied, Host as _, Mutator as _, WriteError, is_reached};
 
 const DEVICE: &str = "0000:01:00.0";
 const SIBLING: &str = "0000:01:00.1";
@@ -258,4 +258,45 @@ fn without_a_proof_nothing_is_begun() {
     let host = host(place.path());
     assert!(host.eyes.can_copy().is_err());
     assert!(host.uptime() > 0 && host.wall().ends_with('Z'));
+}
+
+/// Configuration space of a port: AER first, then ACS (PCIe 7.7.11) with its control word.
+fn port(place: &Path, control: u16) {
+    let mut bytes = vec![0_u8; 4096];
+    let mut put = |at: usize, value: u32| {
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    };
+    put(0x100, 0x1481_0001);
+    put(0x148, 0x0001_000d);
+    put(0x14c, u32::from(control) << 16 | 0x001f);
+    std::fs::write(place.join("sys/devices").join(DEVICE).join("config"), bytes).unwrap();
+}
+
+fn control(place: &Path) -> u16 {
+    let bytes = std::fs::read(place.join("sys/devices").join(DEVICE).join("config")).unwrap();
+    assert_eq!(bytes.len(), 4096);
+    let changed: Vec<usize> = (0..4096).filter(|at| bytes[*at] != 0).collect();
+    assert!(changed.iter().all(|at| (0x100..0x104).contains(at) || (0x148..0x150).contains(at)));
+    u16::from_le_bytes([bytes[0x14e], bytes[0x14f]])
+}
+
+#[test]
+fn of_the_access_control_of_a_port_only_the_named_bits_change() {
+    let place = tree();
+    port(place.path(), 0x005d);
+    let mut host = host(place.path());
+    let clear = Op::WriteAcs { port: DEVICE.parse().unwrap(), mask: 0x000c, bits: 0 };
+    let set = Op::WriteAcs { port: DEVICE.parse().unwrap(), mask: 0x000c, bits: 0x000c };
+    let other = Op::WriteAcs { port: SIBLING.parse().unwrap(), mask: 0x000c, bits: 0 };
+    allow(&mut host, std::slice::from_ref(&clear), "");
+    assert_eq!(host.current(&clear).unwrap(), Found::Value(0x005d.to_string()));
+    host.perform(&clear).unwrap();
+    assert_eq!(control(place.path()), 0x0051);
+    assert!(is_reached(&clear, &host.current(&clear).unwrap()));
+    host.perform(&set).unwrap();
+    assert_eq!(control(place.path()), 0x005d);
+    assert!(matches!(host.perform(&other), Err(WriteError::NotOffered { .. })));
+    // A port without the capability.
+    std::fs::write(place.path().join("sys/devices").join(DEVICE).join("config"), [0; 64]).unwrap();
+    assert!(matches!(host.current(&clear), Err(WriteError::Refused { .. })));
 }
