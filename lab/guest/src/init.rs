@@ -15,6 +15,7 @@ use crate::kmsg::KernelLog;
 use crate::{Context as _, Result, sysfs};
 
 mod steps;
+pub mod system;
 
 /// Where the records go; the first port is the kernel's console.
 const PORT: &str = "/dev/ttyS1";
@@ -39,22 +40,26 @@ pub fn script() -> Result<Script> {
 
 /// Does everything and switches off; never returns to a kernel that would panic without a first process.
 pub fn main() -> Result<()> {
-    // Programs inherit it. Given to each of them instead, the standard library starts them by way of a
-    // socket, which a kernel without a network does not have.
-    for (name, value) in [("PATH", steps::SEARCH_PATH), ("HOME", "/root")] {
-        // SAFETY: no other thread runs yet.
-        unsafe { std::env::set_var(name, value) };
-    }
+    search_path();
     let result = run();
     if let Err(error) = &result {
         // On the console too: the port itself may be what failed.
         eprintln!("lab-init: {error}");
         if let Ok(mut port) = Port::open() {
-            port.say(&Record::Failed { reason: error.to_string() })?;
+            port.failed(error)?;
         }
     }
     rustix::fs::sync();
     Ok(reboot(RebootCommand::PowerOff)?)
+}
+
+/// Where programs are. They inherit it: given to each of them instead, the standard library starts them by
+/// way of a socket, which a kernel without a network does not have.
+fn search_path() {
+    for (name, value) in [("PATH", steps::SEARCH_PATH), ("HOME", "/root")] {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(name, value) };
+    }
 }
 
 fn run() -> Result<()> {
@@ -76,6 +81,12 @@ fn run() -> Result<()> {
     for binding in &script.bindings {
         sysfs::bind(&binding.address, &binding.driver)?;
     }
+    ready(&mut port)?;
+    carry_out(&script, &mut port, &mut log)
+}
+
+/// Says that the guest is up.
+fn ready(port: &mut Port) -> Result<()> {
     let line = |path: &str| {
         let text = fs::read_to_string(path).context(|| format!("cannot read {path}"))?;
         Ok::<_, crate::Failure>(text.trim_end().to_owned())
@@ -83,7 +94,11 @@ fn run() -> Result<()> {
     port.say(&Record::Ready {
         release: line("/proc/sys/kernel/osrelease")?,
         command_line: line("/proc/cmdline")?,
-    })?;
+    })
+}
+
+/// Every step of the script, and then the whole log.
+fn carry_out(script: &Script, port: &mut Port, log: &mut KernelLog) -> Result<()> {
     let mut all = log.new_lines()?;
     let mut runner = steps::Runner::default();
     for step in &script.steps {
@@ -129,6 +144,10 @@ impl Port {
         settings.make_raw();
         tcsetattr(&file, OptionalActions::Now, &settings)?;
         Ok(Self { file })
+    }
+
+    fn failed(&mut self, error: &crate::Failure) -> Result<()> {
+        self.say(&Record::Failed { reason: error.to_string() })
     }
 
     fn say(&mut self, record: &Record) -> Result<()> {

@@ -6,14 +6,16 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use peerway_lab_protocol::{Outcome, Record, SCRIPT_PATH, Script, Step};
+use peerway_lab_protocol::{Outcome, Record, Step};
 
-use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::machine::Machine;
-use super::{guest, paths, process};
+use super::paths;
 
+mod initial;
 mod tally;
+
+pub(super) use initial::leading;
 
 pub use tally::Tally;
 
@@ -31,7 +33,9 @@ pub struct Boot<'a> {
     programs: Vec<(String, PathBuf)>,
     files: Vec<(String, Vec<u8>)>,
     arguments: Vec<String>,
+    kernel_arguments: Vec<String>,
     storage: bool,
+    leads: bool,
     cut: Option<String>,
     limit: Duration,
 }
@@ -61,7 +65,9 @@ impl<'a> Boot<'a> {
             programs: Vec::new(),
             files: Vec::new(),
             arguments: Vec::new(),
+            kernel_arguments: Vec::new(),
             storage: false,
+            leads: false,
             cut: None,
             limit: Duration::from_mins(2),
         }
@@ -108,7 +114,21 @@ impl<'a> Boot<'a> {
     pub fn disk(mut self, file: &Path) -> Self {
         self.storage = true;
         let drive = format!("file={},if=none,id=disk,format=raw", file.display());
-        self.arguments(["-drive", &drive, "-device", "virtio-blk-pci,drive=disk"])
+        self.arguments(["-drive", &drive, "-device", "virtio-blk-pci,drive=disk,bus=pcie.0"])
+    }
+
+    /// Boots the system on a disk, whose units carry the script out, instead of the lab's own.
+    #[must_use]
+    pub fn system(mut self, file: &Path) -> Self {
+        self.leads = true;
+        self.disk(file)
+    }
+
+    /// Adds a word to the kernel's command line.
+    #[must_use]
+    pub fn kernel_argument(mut self, word: &str) -> Self {
+        self.kernel_arguments.push(word.to_owned());
+        self
     }
 
     /// The power is cut when this text comes over the guest's port: the emulator is killed, and what the
@@ -177,45 +197,6 @@ impl<'a> Boot<'a> {
         }
     }
 
-    fn initial_disk(&self) -> Result<Vec<u8>> {
-        let mut disk = Initramfs::default();
-        let built = guest::build()?;
-        for program in guest::PROGRAMS {
-            disk.copy(&format!("lab/bin/{program}"), 0o755, &built.join(program))?;
-        }
-        disk.link("init", "/lab/bin/lab-init");
-        let busybox = process::find("busybox").context("no busybox; install busybox-static")?;
-        disk.program("bin/busybox", &busybox)?;
-        disk.file(
-            "etc/passwd",
-            0o644,
-            b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n".to_vec(),
-        );
-        disk.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n".to_vec());
-        let mut modules = Vec::new();
-        let storage = self.kernel.storage.iter().filter(|_| self.storage);
-        for module in self.kernel.modules.iter().chain(storage) {
-            let place = format!("/lab/modules/{module}.ko");
-            disk.copy(&place, 0o644, &self.kernel.module(module)?)?;
-            modules.push(place);
-        }
-        for (place, source) in &self.programs {
-            disk.program(place, source)?;
-        }
-        for (place, content) in &self.files {
-            disk.file(place, 0o644, content.clone());
-        }
-        let script = Script {
-            modules,
-            bindings: self.machine.bindings(),
-            accelerators: self.machine.accelerators(),
-            steps: self.steps.clone(),
-        };
-        disk.copy("lab/accelerators.toml", 0o644, &self.machine.accelerators_file())?;
-        disk.file(SCRIPT_PATH, 0o644, serde_json::to_vec(&script)?);
-        disk.archive()
-    }
-
     fn emulate(&self, files: &RunFiles) -> Result<Ended> {
         let mut words =
             vec!["console=ttyS0".to_owned(), "panic=-1".to_owned(), "loglevel=4".to_owned()];
@@ -230,6 +211,7 @@ impl<'a> Boot<'a> {
             words.push("rcupdate.rcu_cpu_stall_suppress=1".to_owned());
         }
         words.extend(self.machine.kernel_arguments(platform.iommu));
+        words.extend(self.kernel_arguments.iter().cloned());
         let emulator = fs::File::create(&files.emulator)?;
         let mut child = platform
             .emulator

@@ -25,6 +25,7 @@ mod page;
 mod power;
 mod refusals;
 mod story;
+mod systemd;
 mod trouble;
 
 /// Where the binary is in the guest.
@@ -111,6 +112,9 @@ pub fn part(name: &str) -> Result<Part> {
 /// then.
 pub(super) fn write(series: Series, only: Option<&str>) -> Result<()> {
     let kernel = series.fetched()?;
+    if let Some(name) = only.filter(|name| systemd::is_named(name)) {
+        return systemd::write(&kernel, name);
+    }
     let here = PARTS.into_iter().filter(|part| part.era == Era::of(&kernel));
     let chosen: Vec<Part> = here.filter(|part| only.is_none_or(|name| name == part.name)).collect();
     if chosen.is_empty() {

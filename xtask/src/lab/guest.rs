@@ -10,8 +10,8 @@ use super::{paths, process};
 /// The only target that the lab's emulator and kernels are of.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Programs that go into every guest.
-pub(super) const PROGRAMS: [&str; 6] =
-    ["lab-init", "lab-copy", "lab-crash", "lab-still", "lab-sysfs", "lab-vfio"];
+pub(super) const PROGRAMS: [&str; 7] =
+    ["lab-init", "lab-copy", "lab-crash", "lab-still", "lab-sysfs", "lab-systemd", "lab-vfio"];
 
 /// Builds them, and gives the directory they are in.
 ///

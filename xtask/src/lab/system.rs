@@ -26,7 +26,15 @@ impl System {
     /// # Errors
     /// Where it cannot be made: that needs root, debootstrap and a mirror.
     pub(super) fn ensure(release: &str) -> Result<Self> {
-        let system = Self::at(release);
+        Self::ensure_with(release, release, &["make", "xz-utils"])
+    }
+
+    /// The same under a name of its own, with some packages of the release.
+    ///
+    /// # Errors
+    /// As [`System::ensure`].
+    pub(super) fn ensure_with(name: &str, release: &str, packages: &[&str]) -> Result<Self> {
+        let system = Self::at(name);
         let ready = system.root.join("build");
         if ready.is_dir() {
             return Ok(system);
@@ -40,7 +48,9 @@ impl System {
         let mirror = apt::mirror()?;
         process::output(
             Command::new("debootstrap")
-                .args(["--variant=minbase", "--include=make,xz-utils", release])
+                .arg("--variant=minbase")
+                .arg(format!("--include={}", packages.join(",")))
+                .arg(release)
                 .arg(&system.root)
                 .arg(mirror),
         )

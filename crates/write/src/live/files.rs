@@ -11,8 +11,9 @@ const MOST_BYTES: usize = 1 << 20;
 /// Where the kernel's own files are.
 const KERNEL: &str = "/sys/";
 
-/// Directories of the system that stay, empty or not.
-const SHARED: [&str; 3] = ["/etc/systemd/system", "/etc/udev/rules.d", "/etc/apt/apt.conf.d"];
+/// Directories of the system, which its packages bring: they stay, empty or not.
+const SHARED: [&str; 4] =
+    ["/etc/systemd/system", "/etc/udev/rules.d", "/etc/apt/apt.conf.d", "/etc/kernel/postinst.d"];
 
 /// The tree that is written to.
 #[derive(Debug)]

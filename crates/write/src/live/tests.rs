@@ -189,6 +189,46 @@ fn the_environment_is_whole_or_not_there_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(place.path().join("elsewhere")).unwrap().count(), 0);
 }
 
+/// Directories of packages stay though nothing else is in them; our own go with their last file.
+#[test]
+fn what_lasts_leaves_the_directories_that_were_there() {
+    const THERE: [&str; 4] =
+        ["etc/systemd/system", "etc/udev/rules.d", "etc/apt/apt.conf.d", "etc/kernel/postinst.d"];
+    const FILES: [&str; 6] = [
+        "/etc/peerway/safe.env",
+        "/etc/systemd/system/peerway-safe.service",
+        "/etc/systemd/system/sysinit.target.d/peerway.conf",
+        "/etc/udev/rules.d/90-peerway.rules",
+        "/etc/apt/apt.conf.d/90peerway",
+        "/etc/kernel/postinst.d/zz-peerway",
+    ];
+    let place = tree();
+    for directory in THERE {
+        std::fs::create_dir_all(place.path().join(directory)).unwrap();
+    }
+    let mut host = host(place.path());
+    let installs = FILES.map(|path| Op::Install {
+        path: path.to_owned(),
+        mode: 0o644,
+        content: "ours\n".to_owned(),
+    });
+    allow(&mut host, &installs, "");
+    for (act, path) in installs.iter().zip(FILES) {
+        host.perform(act).unwrap();
+        assert_eq!(read(place.path(), path.trim_start_matches('/')).trim(), "ours");
+    }
+    for path in FILES {
+        host.perform(&Op::Uninstall { path: path.to_owned() }).unwrap();
+        assert!(!place.path().join(path.trim_start_matches('/')).exists(), "{path}");
+    }
+    for directory in THERE {
+        assert!(place.path().join(directory).is_dir(), "{directory}");
+    }
+    for directory in ["etc/peerway", "etc/systemd/system/sysinit.target.d"] {
+        assert!(!place.path().join(directory).exists(), "{directory}");
+    }
+}
+
 #[test]
 fn a_device_that_is_gone_is_not_one_without_a_driver() {
     let place = tree();

@@ -29,6 +29,7 @@ const FIRST: i32 = -20;
 const LAST: i32 = 19;
 const USAGE: &str = "usage: lab-crash kill apply|confirm|rollback PLAN FIRST EVERY LAST
        lab-crash cut PLAN RECORD
+       lab-crash cut confirm RECORD
        lab-crash cut now";
 
 fn main() -> ExitCode {
@@ -51,7 +52,8 @@ fn run() -> Result<()> {
             kill_at_each(command, plan, first, every, last)
         }
         ["cut", "now"] => cut_now(),
-        ["cut", plan, record] => cut(plan, record.parse()?),
+        ["cut", "confirm", record] => cut("confirm", "", record.parse()?),
+        ["cut", plan, record] => cut("apply", plan, record.parse()?),
         _ => Err(USAGE.into()),
     }
 }
@@ -105,11 +107,11 @@ fn whole(plan: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("the apply before it: {status}").into()) }
 }
 
-/// Applies, and says over the port when a record is there; nothing else runs from then on.
-fn cut(plan: &str, record: usize) -> Result<()> {
+/// Applies or confirms, and says over the port when a record is there; nothing else runs from then on.
+fn cut(command: &str, plan: &str, record: usize) -> Result<()> {
     let base = records();
     let mut watch = Watch::begin()?;
-    let mut child = begin("apply", plan)?;
+    let mut child = begin(command, plan)?;
     if !watch.until(&mut child, base + record)? {
         return Err(format!("the change was over before record {record}").into());
     }

@@ -119,7 +119,7 @@ fn has(group: &peerway_lab_protocol::Group, address: &str) -> bool {
     group.devices.iter().any(|one| one == address)
 }
 
-fn own_matrix(name: &str) -> Step {
+pub(super) fn own_matrix(name: &str) -> Step {
     let own = ["0000:01:00.0", "0000:11:00.0", "0000:61:00.0", "0000:71:00.0"];
     let mut line = String::from("set -e");
     for from in own {
