@@ -125,11 +125,12 @@ impl CliError {
             | Self::HostFile { .. }
             | Self::NoSuchSimulation { .. }
             | Self::OptionFile { .. }
+            | Self::ResultFile { .. }
             | Self::NoSuchDevice { .. }
             | Self::Wishes { .. }
             | Self::NoSuchWord { .. } => Exit::Usage,
             Self::NotProved { .. } => Exit::Refused,
-            Self::ResultFile { .. } | Self::Output { .. } | Self::Plan { .. } => Exit::Internal,
+            Self::Output { .. } | Self::Plan { .. } => Exit::Internal,
             Self::Render { .. } | Self::Walls { .. } | Self::Simulation { .. } => Exit::Internal,
         }
     }
@@ -145,6 +146,11 @@ impl CliError {
             Self::NotProved { .. } => {
                 Some("nothing was rendered; without --proof the safe mode is".to_owned())
             }
+            Self::ResultFile { .. } => Some(
+                "a file that is there is left alone: name one that is not, in a directory that may \
+                 be written"
+                    .to_owned(),
+            ),
             Self::HostFile { .. } => Some("peerway capture writes such files".to_owned()),
             Self::Walls { .. } => Some(
                 "nothing was read and nothing was changed; please report this with the kernel \
@@ -155,7 +161,6 @@ impl CliError {
             | Self::Wishes { .. }
             | Self::Plan { .. }
             | Self::OptionFile { .. }
-            | Self::ResultFile { .. }
             | Self::Output { .. }
             | Self::Render { .. } => None,
         }

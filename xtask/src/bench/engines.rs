@@ -47,7 +47,8 @@ pub fn report() -> Result<String> {
     for words in [
         "--concurrency 1,4,8 --duration 5 --output-tokens 64 --prompt-words 32",
         "--endpoint completions --rate 5,20 --duration 5 --warm-up 1 --output-tokens 32 --prompt-words 32",
-        "--concurrency 2 --requests 8 --duration 20 --output-tokens 24 --stop-at-end --temperature 0.8",
+        "--concurrency 2 --requests 8 --duration 20 --output-tokens 24 --prompt-words 32 --stop-at-end --temperature 0.8",
+        "--concurrency 2 --requests 4 --duration 20 --output-tokens 24 --prompt-words 1000",
     ] {
         let output = Command::new(&peerway)
             .args(["worth", "bench", &running.url])

@@ -175,7 +175,15 @@ pub(super) fn plain() -> String {
 
 /// The plan for the changed ones.
 fn plan(name: &str) -> Step {
-    declared(name, &["plan", "identity-groups", "--device", &CHANGED.join(","), "-o", PLAN])
+    // A plan that is there is left alone, and this one is another.
+    let devices = CHANGED.join(",");
+    shell(
+        name,
+        &format!(
+            "rm -f {PLAN}; {PLACE} --accelerator /lab/accelerators.toml plan identity-groups \
+             --device {devices} -o {PLAN}"
+        ),
+    )
 }
 
 /// Its application.
