@@ -175,15 +175,14 @@ pub(super) fn plain() -> String {
 
 /// The plan for the changed ones.
 fn plan(name: &str) -> Step {
-    // A plan that is there is left alone, and this one is another.
-    let devices = CHANGED.join(",");
-    shell(
-        name,
-        &format!(
-            "rm -f {PLAN}; {PLACE} --accelerator /lab/accelerators.toml plan identity-groups \
-             --device {devices} -o {PLAN}"
-        ),
-    )
+    plan_for(name, &CHANGED)
+}
+
+/// A plan for these devices. One that is there would be left alone, and this one is another.
+fn plan_for(name: &str, devices: &[&str]) -> Step {
+    let (product, devices) = (plain(), devices.join(","));
+    let line = format!("rm -f {PLAN}; {product} plan identity-groups --device {devices} -o {PLAN}");
+    shell(name, &line)
 }
 
 /// Its application.

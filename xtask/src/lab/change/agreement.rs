@@ -13,7 +13,7 @@ use super::super::kernel::Kernel;
 use super::super::machine::Machine;
 use super::super::scenario::inventory_of;
 use super::super::{kmod, script};
-use super::{beginning, board, boot, product};
+use super::{beginning, board, boot, declared};
 
 mod lab;
 mod sim;
@@ -93,7 +93,7 @@ const SCRIPT: [Line; 25] = [
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let machine = Machine::named("replica")?;
     let mut steps = beginning();
-    steps.push(product("capture", &["capture"]));
+    steps.push(declared("capture", &["capture"]));
     for line in &SCRIPT {
         steps.extend(lab::steps(line));
     }

@@ -5,7 +5,7 @@ use peerway_lab_protocol::Step;
 
 use super::super::super::boot::Report;
 use super::super::super::script;
-use super::super::{PLACE, PLAN, board, declared, long, product, shell, told};
+use super::super::{PLACE, PLAN, board, declared, long, plan_for, product, shell, told};
 use super::state::{State, functions};
 use super::{Act, Line};
 
@@ -16,10 +16,7 @@ const PROBE: &str = "/lab/bin/lab-copy";
 pub(super) fn steps(line: &Line) -> Vec<Step> {
     let name = line.name;
     let act = match line.act {
-        Act::Plan(devices) => {
-            let devices = devices.join(",");
-            declared(name, &["plan", "identity-groups", "--device", &devices, "-o", PLAN])
-        }
+        Act::Plan(devices) => plan_for(name, devices),
         Act::Apply(seconds) => {
             let seconds = seconds.to_string();
             let words =
