@@ -169,7 +169,8 @@ impl Executor<'_, '_> {
         self.journal.append(Entry::Intent {
             step: number,
             way,
-            act: act.clone(),
+            // Where the journal says that nothing is to be done, nothing is to be taken back.
+            act: if real == Op::Nothing { Op::Nothing } else { act.clone() },
             found: found.clone(),
         })?;
         match &real {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use peerway_core::address::PciAddress;
 use peerway_core::observed::Observed;
+use peerway_core::snapshot::tenant::Holder;
 use peerway_read::root::SMALL;
 use peerway_roads::op::Until;
 
@@ -19,6 +20,25 @@ const SCANS_APART: u64 = 2;
 
 /// Processes that hold one of some devices, one line each; an error where that cannot be told.
 pub fn holders(host: &dyn Host, devices: &[PciAddress]) -> Result<Vec<String>, String> {
+    let line = |holder: &Holder| {
+        format!(
+            "{} ({}, {}) started at {}",
+            holder.pid, holder.command, holder.tenant, holder.start
+        )
+    };
+    held(host, devices, line)
+}
+
+/// Their numbers.
+pub(crate) fn pids(host: &dyn Host, devices: &[PciAddress]) -> Result<Vec<u32>, String> {
+    held(host, devices, |holder| holder.pid)
+}
+
+fn held<T>(
+    host: &dyn Host,
+    devices: &[PciAddress],
+    of: impl Fn(&Holder) -> T,
+) -> Result<Vec<T>, String> {
     let (holders, gaps) = host.holders().map_err(|error| error.to_string())?;
     let gap = gaps.iter().find(|gap| gap.source.starts_with("/proc/PID"));
     if let Some(gap) = gap {
@@ -33,12 +53,7 @@ pub fn holders(host: &dyn Host, devices: &[PciAddress]) -> Result<Vec<String>, S
                 let ours = |held: &PciAddress| devices.iter().any(|one| one.same_device(*held));
                 !holder.untold.is_empty() || holder.devices.iter().any(ours)
             })
-            .map(|holder| {
-                format!(
-                    "{} ({}, {}) started at {}",
-                    holder.pid, holder.command, holder.tenant, holder.start
-                )
-            })
+            .map(of)
             .collect()),
         Observed::Absent => Err("who holds the devices is unknown: no process was seen".to_owned()),
         Observed::Unreadable(why) => Err(format!("who holds the devices is unknown: {why}")),

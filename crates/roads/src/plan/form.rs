@@ -47,6 +47,16 @@ pub(super) fn check(plan: &Plan) -> Result<(), Invalid> {
     if plan.changes_devices() && !lifted {
         return whole("changes devices and does not wait for your word");
     }
+    let answered = |act: &Op| match act {
+        Op::Stop { service } => Some(Op::Restart { service: service.clone() }),
+        Op::Persistence { device, .. } => Some(Op::RestorePersistence { device: *device }),
+        Op::Fence { node, .. } => Some(Op::Unfence { node: node.clone() }),
+        _ => None,
+    };
+    let has = |wanted: &Op| plan.steps.iter().any(|step| step.act == *wanted);
+    if plan.steps.iter().filter_map(|step| answered(&step.act)).any(|wanted| !has(&wanted)) {
+        return whole("stops, fences or switches off what it does not give back");
+    }
     if plan.canary.is_some() != plan.proves_at_once() {
         return whole("does not try its change on one device first");
     }

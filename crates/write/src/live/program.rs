@@ -1,5 +1,6 @@
-//! Programs of the host that have the kernel do something which may wait in it: one at a time with
-//! the writes of [`super::blocking`], under the same lock and with a deadline.
+//! Programs of the host. Those that change something are run one at a time with the writes of
+//! [`super::blocking`], under the same lock; those that only tell are asked without it. All have a
+//! deadline.
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -40,7 +41,7 @@ pub(super) fn run(
     let failed = |errno: Errno| std::io::Error::from(errno).to_string();
     rustix::fs::ftruncate(&lock, 0).map_err(failed)?;
     rustix::io::pwrite(&lock, what.as_bytes(), 0).map_err(failed)?;
-    #[expect(clippy::disallowed_methods, reason = "loading a module is a program's work")]
+    #[expect(clippy::disallowed_methods, reason = "some changes are a program's work")]
     let child = Command::new(program)
         .args(words)
         .env_clear()
@@ -79,9 +80,11 @@ pub(super) fn ask((program, words): (&Path, &[&str]), limit: Duration) -> Result
     let end = Instant::now() + limit;
     let mut text = Vec::new();
     // Read beside it: a pipe that is full would hold it.
-    let reader = std::thread::spawn(move || {
+    let (told, tells) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
         let read = answer.map(|pipe| pipe.take(MOST_TOLD).read_to_end(&mut text));
-        read.transpose().map(|_| text)
+        // Nobody may wait for it any more.
+        drop(told.send(read.transpose().map(|_| text)));
     });
     let status = loop {
         match child.try_wait().map_err(|error| error.to_string())? {
@@ -98,7 +101,9 @@ pub(super) fn ask((program, words): (&Path, &[&str]), limit: Duration) -> Result
     if !status.success() {
         return Err(format!("{name} says {}", said(&mut child, status)));
     }
-    let bytes = reader.join().map_err(|_| format!("{name} could not be read"))?;
+    // What it started may keep the pipe open.
+    let bytes = tells.recv_timeout(end.saturating_duration_since(Instant::now()));
+    let bytes = bytes.map_err(|_| format!("what {name} said did not end in time"))?;
     let bytes = bytes.map_err(|error| format!("{name} could not be read: {error}"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -1,14 +1,17 @@
 //! Units of systemd that the operator named: stopped and started as steps of a plan, and nothing with
-//! them. Containers and guests of other managers are the operator's to stop.
+//! them. Containers and guests of other managers are the operator's to stop, and so is every unit of
+//! which stopping or starting would do more than its name says.
 //!
 //! Jobs are queued (`systemctl --no-block`) and their outcome is read, so that a service that takes
-//! its time keeps no lock, and the way back can replace a job that does not end. Properties:
+//! its time keeps no lock, and the way back replaces a job that does not end. Properties:
 //! `systemd.unit(5)`, `org.freedesktop.systemd1(5)`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use peerway_core::address::PciAddress;
+use peerway_read::root::SMALL;
 use peerway_roads::op::Found;
 use peerway_roads::service::{Manager, Service};
 use peerway_roads::{Op, Plan};
@@ -16,22 +19,47 @@ use peerway_roads::{Op, Plan};
 use super::program::{self, Ran};
 use super::{LiveHost, PATIENCE};
 use crate::mutator::{Host as _, WriteError, spell};
+use crate::scope;
+use crate::wait;
 
 /// Where systemd's own client is, below the root.
 const CLIENT: &str = "usr/bin/systemctl";
 /// There while systemd is the manager of the system (`sd_booted(3)`).
 const RUNS: &str = "/run/systemd/system";
 /// What a unit may take to stop: systemd's own limit is 90 s (`systemd-system.conf(5)`,
-/// `DefaultTimeoutStopSec=`).
-const STOP_PATIENCE: Duration = Duration::from_mins(2);
-/// What a start may take until it is under way.
+/// `DefaultTimeoutStopSec=`), and some units have twice that.
+const STOP_PATIENCE: Duration = Duration::from_mins(4);
+/// What a start may take until it is under way; one that waits for a stop has the time of both.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const BETWEEN: Duration = Duration::from_millis(250);
 /// Units that stop when this one does.
 const DRAGGED: [&str; 5] =
     ["RequiredBy", "BoundBy", "ConsistsOf", "RequisiteOf", "PropagatesStopTo"];
-const ASKED: &str = "--property=Id,LoadState,ActiveState,RequiredBy,BoundBy,ConsistsOf,RequisiteOf,\
-                     PropagatesStopTo,TriggeredBy";
+/// Units that would start it again, or that it starts when it ends.
+const WAKING: [&str; 4] = ["TriggeredBy", "UpheldBy", "OnSuccess", "OnFailure"];
+const PROPERTIES: [&str; 21] = [
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "Job",
+    "Type",
+    "Transient",
+    "CanStart",
+    "CanStop",
+    "RefuseManualStart",
+    "RefuseManualStop",
+    "ControlGroup",
+    "Conflicts",
+    "RequiredBy",
+    "BoundBy",
+    "ConsistsOf",
+    "RequisiteOf",
+    "PropagatesStopTo",
+    "TriggeredBy",
+    "UpheldBy",
+    "OnSuccess",
+    "OnFailure",
+];
 
 /// Properties of one unit by name.
 type Unit = BTreeMap<String, String>;
@@ -45,7 +73,8 @@ impl LiveHost {
     fn units(&self, names: &[String]) -> Result<Vec<Unit>, String> {
         let root = self.root().map_err(|error| error.to_string())?;
         root.list(RUNS).map_err(|error| format!("systemd does not run here: {error}"))?;
-        let mut words = vec!["show", ASKED, "--"];
+        let asked = format!("--property={}", PROPERTIES.join(","));
+        let mut words = vec!["show", &asked, "--"];
         words.extend(names.iter().map(String::as_str));
         let text = program::ask((&self.client(), &words), PATIENCE)?;
         // A blank line between two units.
@@ -65,137 +94,216 @@ impl LiveHost {
         }
     }
 
-    /// State of a unit that is there: `ActiveState` of `org.freedesktop.systemd1(5)`.
-    fn state(&self, service: &Service) -> Result<String, String> {
-        let units = self.units(std::slice::from_ref(&service.name))?;
-        let unit = units.first().ok_or_else(|| "systemctl told nothing".to_owned())?;
-        match (word(unit, "LoadState"), word(unit, "ActiveState")) {
+    /// A unit that is there.
+    fn unit(&self, service: &Service) -> Result<Unit, String> {
+        let mut units = self.units(std::slice::from_ref(&service.name))?;
+        let unit = units.pop().unwrap_or_default();
+        match (word(&unit, "LoadState"), word(&unit, "ActiveState")) {
             ("loaded", "") => Err(format!("systemctl tells no state of {service}")),
-            ("loaded", state) => Ok(state.to_owned()),
+            ("loaded", _) => Ok(unit),
             (other, _) => Err(format!("systemd has no unit {} ({other})", service.name)),
         }
     }
 
-    /// Whether a unit runs; one that is being stopped still does.
+    /// Whether a unit runs, as an act asks it: one that still stops is not yet stopped, and is no
+    /// more started.
     pub(super) fn service(&self, act: &Op, service: &Service) -> Result<Found, WriteError> {
         if let Some(why) = other_manager(service) {
             return Err(WriteError::NotOffered { act: spell(act), why });
         }
-        match self.state(service).map_err(|why| Self::unreadable(act, why))?.as_str() {
-            "inactive" | "failed" => Ok(Found::Nothing),
-            _ => Ok(Found::Value("running".to_owned())),
-        }
+        let unit = self.unit(service).map_err(|why| Self::unreadable(act, why))?;
+        let runs = match act {
+            Op::Stop { .. } => !is_stopped(&unit),
+            _ => is_started(&unit),
+        };
+        Ok(if runs { Found::Value("running".to_owned()) } else { Found::Nothing })
     }
 
     /// Stops or starts a unit, and waits until it is stopped, or its start is under way.
     pub(super) fn switch_service(&self, act: &Op, service: &Service) -> Result<(), WriteError> {
         let not_offered = |why: String| WriteError::NotOffered { act: spell(act), why };
-        let (word, limit) = match act {
-            Op::Stop { .. } => ("stop", STOP_PATIENCE),
-            _ => ("start", START_PATIENCE),
-        };
-        let words = [word, "--no-block", "--no-ask-password", "--", &service.name];
-        match program::run(&self.blocking, (&self.client(), &words), &spell(act), PATIENCE) {
-            Ok(Ran::Done) => {}
-            Ok(Ran::Refused(said)) => return Err(not_offered(format!("systemctl says {said}"))),
-            Ok(Ran::Hangs) => return Err(WriteError::Hangs { act: spell(act) }),
-            Err(why) => return Err(not_offered(why)),
+        let unit = self.unit(service).map_err(not_offered)?;
+        if let Op::Stop { .. } = act {
+            // Others may have come to depend on it since the plan began.
+            self.stops_alone(service, &unit).map_err(not_offered)?;
+            self.tell(act, "stop", service)?;
+            return self.settles(act, service, STOP_PATIENCE);
         }
-        let end = Instant::now() + limit;
-        loop {
-            let state = self.state(service).map_err(|why| Self::unreadable(act, why))?;
-            match (word, state.as_str()) {
-                ("stop", "inactive" | "failed") => return Ok(()),
-                ("start", "active" | "activating" | "reloading" | "refreshing") => return Ok(()),
-                ("start", "failed") => return Err(not_offered(format!("{service} failed"))),
-                _ if Instant::now() >= end => {
-                    let seconds = limit.as_secs();
-                    return Err(not_offered(format!("{service} is {state} after {seconds} s")));
-                }
-                _ => std::thread::sleep(BETWEEN),
-            }
+        let conflicts = words(&unit, &["Conflicts"]).map_err(not_offered)?;
+        if let Some(other) = self.first_active(conflicts).map_err(not_offered)? {
+            return Err(not_offered(format!("starting {service} would stop {other}")));
+        }
+        self.tell(act, "start", service)?;
+        let started = self.settles(act, service, STOP_PATIENCE + START_PATIENCE);
+        if started.is_err() {
+            // A job that is still queued would start it later, in the middle of something else.
+            self.tell(act, "stop", service)?;
+        }
+        started
+    }
+
+    fn tell(&self, act: &Op, verb: &str, service: &Service) -> Result<(), WriteError> {
+        let not_offered = |why: String| WriteError::NotOffered { act: spell(act), why };
+        let words = [verb, "--no-block", "--no-ask-password", "--", &service.name];
+        match program::run(&self.blocking, (&self.client(), &words), &spell(act), PATIENCE) {
+            Ok(Ran::Done) => Ok(()),
+            Ok(Ran::Refused(said)) => Err(not_offered(format!("systemctl says {said}"))),
+            Ok(Ran::Hangs) => Err(WriteError::Hangs { act: spell(act) }),
+            Err(why) => Err(not_offered(why)),
         }
     }
 
-    /// Why units of a plan cannot be stopped without stopping what nobody named, or would not stay
-    /// stopped.
+    /// Waits until a job that was queued has had its effect, or is gone without it.
+    fn settles(&self, act: &Op, service: &Service, limit: Duration) -> Result<(), WriteError> {
+        let not_offered = |why: String| WriteError::NotOffered { act: spell(act), why };
+        let begun = Instant::now();
+        loop {
+            let unit = self.unit(service).map_err(not_offered)?;
+            let there = match act {
+                Op::Stop { .. } => is_stopped(&unit),
+                _ => is_started(&unit),
+            };
+            if there {
+                return Ok(());
+            }
+            let (state, waited) = (word(&unit, "ActiveState"), begun.elapsed());
+            // The state of before is read until the job has begun.
+            let over = !has_job(&unit) && is_stopped(&unit) && waited > START_PATIENCE;
+            if over || waited > limit {
+                let seconds = waited.as_secs();
+                return Err(not_offered(format!("{service} is {state} after {seconds} s")));
+            }
+            std::thread::sleep(BETWEEN);
+        }
+    }
+
+    /// Why units of a plan are not Peerway's to stop: they would stop or start what nobody named, or
+    /// could not be started again.
     pub(super) fn services_refuse(&self, plan: &Plan) -> Option<String> {
         let services = plan.services();
-        if let Some(why) = services.iter().find_map(|service| other_manager(service)) {
-            return Some(why);
-        }
-        if services.is_empty() {
-            return None;
-        }
-        self.units_refuse(&services).err()
+        let reach = scope::reach(plan);
+        services.iter().find_map(|service| self.service_refuses(service, &reach).err())
     }
 
-    fn units_refuse(&self, services: &BTreeSet<&Service>) -> Result<(), String> {
-        let names: Vec<String> = services.iter().map(|service| service.name.clone()).collect();
-        let units = self.units(&names)?;
-        let named: BTreeSet<&str> = units.iter().map(|unit| word(unit, "Id")).collect();
-        for (service, unit) in services.iter().zip(&units) {
-            let (load, state) = (word(unit, "LoadState"), word(unit, "ActiveState"));
-            if load != "loaded" {
-                return Err(format!("systemd has no unit {} ({load})", service.name));
-            }
-            if state == "deactivating" {
-                return Err(format!("{service} is being stopped just now: wait for that"));
-            }
-            if self.is_within(word(unit, "Id"))? {
-                return Err(format!(
-                    "this command runs within {service}, and would be ended by it"
-                ));
-            }
-            let dragged = DRAGGED.iter().flat_map(|name| word(unit, name).split(' '));
-            if let Some(other) = self.first_active(dragged, &named)? {
-                return Err(format!(
-                    "stopping {service} would stop {other} too: name it as well, or stop both \
-                     yourself"
-                ));
-            }
-            let triggers = word(unit, "TriggeredBy").split(' ');
-            if let Some(other) = self.first_active(triggers, &named)? {
-                return Err(format!(
-                    "{other} would start {service} again meanwhile: name it as well"
-                ));
+    fn service_refuses(&self, service: &Service, reach: &[PciAddress]) -> Result<(), String> {
+        if let Some(why) = other_manager(service) {
+            return Err(why);
+        }
+        let unit = self.unit(service)?;
+        let id = word(&unit, "Id");
+        if id != service.name && id != format!("{}.service", service.name) {
+            return Err(format!("{service} is another name of {id}: name that"));
+        }
+        let own = Service { manager: Manager::Unit, name: id.to_owned() };
+        let stays = "stop it yourself, and make the plan with --stop operator";
+        if own.is_shared() || own.tenant().is_some() {
+            return Err(format!("{service} is not one tenant's service: {stays}"));
+        }
+        for (name, wanted) in [
+            ("Transient", "no"),
+            ("CanStart", "yes"),
+            ("CanStop", "yes"),
+            ("RefuseManualStart", "no"),
+            ("RefuseManualStop", "no"),
+        ] {
+            if word(&unit, name) != wanted {
+                let is = word(&unit, name);
+                return Err(format!("{service} has {name}={is}: {stays}"));
             }
         }
-        Ok(())
+        let kind = word(&unit, "Type");
+        if !id.ends_with(".service") || matches!(kind, "" | "oneshot") {
+            return Err(format!("{service} is no service that runs on ({kind:?}): {stays}"));
+        }
+        let state = word(&unit, "ActiveState");
+        if state != "active" || has_job(&unit) {
+            return Err(format!(
+                "{service} is {state}, or changes just now: leave it out, or wait"
+            ));
+        }
+        self.stops_alone(service, &unit)?;
+        self.holds(service, word(&unit, "ControlGroup"), reach)
     }
 
-    /// The first unit that is active and not one of those that were named.
-    fn first_active<'a>(
-        &self,
-        others: impl Iterator<Item = &'a str>,
-        named: &BTreeSet<&str>,
-    ) -> Result<Option<String>, String> {
-        let others: BTreeSet<&str> =
-            others.filter(|name| !name.is_empty() && !named.contains(name)).collect();
+    /// Stopping it stops nothing else, ends not this command, and lasts.
+    fn stops_alone(&self, service: &Service, unit: &Unit) -> Result<(), String> {
+        let group = word(unit, "ControlGroup");
+        if !group.is_empty() && within(&self.group_of("self")?, group) {
+            return Err(format!("this command runs within {service}, and would be ended by it"));
+        }
+        if let Some(other) = self.first_active(self.dragged(unit)?)? {
+            return Err(format!("stopping {service} would stop {other} too: stop both yourself"));
+        }
+        // Of the failures that it leads to none is to come: that some would start is enough.
+        let waking = words(unit, &WAKING)?;
+        let ends: BTreeSet<String> = words(unit, &["OnSuccess", "OnFailure"])?;
+        if let Some(other) = ends.first() {
+            return Err(format!("{other} would start when {service} ends: stop it yourself"));
+        }
+        match self.first_active(waking)? {
+            Some(other) => Err(format!("{other} would start {service} again: stop both yourself")),
+            None => Ok(()),
+        }
+    }
+
+    /// All units that stop with it, whatever their states: those between may be asleep.
+    fn dragged(&self, unit: &Unit) -> Result<BTreeSet<String>, String> {
+        let mut all = words(unit, &DRAGGED)?;
+        let mut new = all.clone();
+        while !new.is_empty() {
+            let names: Vec<String> = new.iter().cloned().collect();
+            let mut next = BTreeSet::new();
+            for unit in self.units(&names)? {
+                next.extend(words(&unit, &DRAGGED)?);
+            }
+            new = next.difference(&all).cloned().collect();
+            all.extend(next);
+        }
+        Ok(all)
+    }
+
+    /// The first of some units that runs, or is about to.
+    fn first_active(&self, others: BTreeSet<String>) -> Result<Option<String>, String> {
         if others.is_empty() {
             return Ok(None);
         }
-        let others: Vec<String> = others.into_iter().map(str::to_owned).collect();
-        let units = self.units(&others)?;
-        let active = |unit: &&Unit| !matches!(word(unit, "ActiveState"), "inactive" | "failed");
-        Ok(units.iter().find(active).map(|unit| word(unit, "Id").to_owned()))
+        let names: Vec<String> = others.into_iter().collect();
+        let units = self.units(&names)?;
+        let active = units.iter().zip(&names).find(|(unit, _)| !is_stopped(unit));
+        Ok(active.map(|(_, name)| name.clone()))
     }
 
-    /// Whether this process is in the control group of a unit.
-    fn is_within(&self, id: &str) -> Result<bool, String> {
-        let root = self.root().map_err(|error| error.to_string())?;
-        let text = root
-            .text("/proc/self/cgroup", peerway_read::root::SMALL)
-            .map_err(|error| format!("in which unit this command runs is unknown: {error}"))?;
-        Ok(text.lines().any(|line| line.split('/').any(|part| part == id)))
+    /// Something that runs in it has one of the devices: a unit that holds none is no reason.
+    fn holds(&self, service: &Service, group: &str, reach: &[PciAddress]) -> Result<(), String> {
+        for pid in wait::pids(self, reach)? {
+            if !group.is_empty() && within(&self.group_of(&pid.to_string())?, group) {
+                return Ok(());
+            }
+        }
+        Err(format!("nothing that runs in {service} has one of the devices open: leave it out"))
     }
+
+    /// Control groups of a process, one line each.
+    fn group_of(&self, process: &str) -> Result<String, String> {
+        let root = self.root().map_err(|error| error.to_string())?;
+        root.text(&format!("/proc/{process}/cgroup"), SMALL)
+            .map_err(|error| format!("in which unit process {process} runs is unknown: {error}"))
+    }
+}
+
+/// Whether a process is in a control group or below it, by the text of its `cgroup`: lines
+/// `NUMBER:CONTROLLERS:PATH` (cgroups(7)).
+fn within(text: &str, group: &str) -> bool {
+    text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|path| {
+        path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 fn other_manager(service: &Service) -> Option<String> {
     (service.manager != Manager::Unit).then(|| {
         format!(
-            "{service} is not stopped or started on a running host yet: that was tried with units of \
-             systemd only. Stop it yourself, and make the plan with --stop operator"
+            "{service} is not stopped or started on a running host: only services of systemd are. \
+             Stop it yourself, and make the plan with --stop operator"
         )
     })
 }
@@ -204,120 +312,37 @@ fn word<'a>(unit: &'a Unit, name: &str) -> &'a str {
     unit.get(name).map_or("", String::as_str)
 }
 
-#[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests make the tree of the stand-in")]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
-
-    use super::super::tests::{allow, host, tree};
-    use super::*;
-    use crate::mutator::Mutator as _;
-
-    /// A client that keeps each unit in a file, as systemd prints its properties. What it was told
-    /// to do is in `told`.
-    const CLIENT_TEXT: &str = "verb=$1; shift
-while [ \"$1\" != -- ]; do shift; done; shift
-for unit; do
-    file=$PLACE/units/$unit
-    case $verb in
-    show) [ -e \"$file\" ] && cat \"$file\" || echo \"Id=$unit\nLoadState=not-found\"; echo ;;
-    stop) echo stop $unit >> $PLACE/told; sed -i s/=active/=inactive/ \"$file\" ;;
-    start) echo start $unit >> $PLACE/told; sed -i s/=inactive/=active/ \"$file\" ;;
-    esac
-done";
-
-    fn with_units(units: &[(&str, &str)]) -> tempfile::TempDir {
-        let place = tree();
-        let root = place.path();
-        for directory in ["usr/bin", "run/systemd/system", "units", "proc/self"] {
-            std::fs::create_dir_all(root.join(directory)).unwrap();
-        }
-        let text = format!("#!/bin/sh\nPLACE={}\n{CLIENT_TEXT}\n", root.display());
-        let text = format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{text}");
-        std::fs::write(root.join(CLIENT), text).unwrap();
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(root.join(CLIENT), mode).unwrap();
-        std::fs::write(root.join("proc/self/cgroup"), "0::/user.slice/session-1.scope\n").unwrap();
-        for (name, properties) in units {
-            let text = format!("Id={name}\nLoadState=loaded\n{properties}\n");
-            std::fs::write(root.join("units").join(name), text).unwrap();
-        }
-        place
-    }
-
-    fn named(name: &str) -> Service {
-        Service { manager: Manager::Unit, name: name.to_owned() }
-    }
-
-    fn told(place: &Path) -> String {
-        std::fs::read_to_string(place.join("told")).unwrap_or_default()
-    }
-
-    #[test]
-    fn a_unit_is_stopped_and_started() {
-        let place = with_units(&[("engine.service", "ActiveState=active")]);
-        let mut host = host(place.path());
-        let service = named("engine.service");
-        let (stop, start) =
-            (Op::Stop { service: service.clone() }, Op::Start { service: service.clone() });
-        assert_eq!(host.current(&stop).unwrap(), Found::Value("running".to_owned()));
-        let error = host.perform(&stop).unwrap_err();
-        assert!(error.to_string().contains("no step of the plan names unit:engine"), "{error}");
-        assert_eq!(told(place.path()), "");
-        allow(&mut host, &[Op::Restart { service }], "");
-        host.perform(&stop).unwrap();
-        assert_eq!(host.current(&stop).unwrap(), Found::Nothing);
-        host.perform(&start).unwrap();
-        assert_eq!(host.current(&start).unwrap(), Found::Value("running".to_owned()));
-        assert_eq!(told(place.path()), "stop engine.service\nstart engine.service\n");
-    }
-
-    #[test]
-    fn what_is_not_there_is_not_stopped() {
-        let place = with_units(&[]);
-        let host = host(place.path());
-        let error = host.current(&Op::Stop { service: named("engine.service") }).unwrap_err();
-        assert!(error.to_string().contains("no unit engine.service (not-found)"), "{error}");
-        std::fs::remove_dir(place.path().join("run/systemd/system")).unwrap();
-        let error = host.current(&Op::Stop { service: named("engine.service") }).unwrap_err();
-        assert!(error.to_string().contains("systemd does not run here"), "{error}");
-        let guest = Op::Stop { service: "qm:132".parse().unwrap() };
-        let error = host.current(&guest).unwrap_err();
-        assert!(error.to_string().contains("units of systemd only"), "{error}");
-    }
-
-    #[track_caller]
-    fn check(named: &[&str], units: &[(&str, &str)], says: Option<&str>) {
-        let place = with_units(units);
-        let host = host(place.path());
-        let services: Vec<Service> = named.iter().copied().map(self::named).collect();
-        let seen = host.units_refuse(&services.iter().collect()).err();
-        match says {
-            None => assert_eq!(seen, None),
-            Some(says) => {
-                assert!(seen.as_ref().is_some_and(|why| why.contains(says)), "{seen:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn nothing_is_stopped_that_nobody_named() {
-        let front = ("front.service", "ActiveState=active");
-        let engine = |more: &str| format!("ActiveState=active\n{more}");
-        let one = ["engine.service"];
-        check(&one, &[("engine.service", &engine(""))], None);
-        check(&one, &[], Some("no unit engine.service"));
-        check(&one, &[("engine.service", "ActiveState=deactivating")], Some("just now"));
-        let bound = engine("BoundBy=front.service");
-        check(&one, &[("engine.service", &bound), front], Some("would stop front.service too"));
-        let asleep = ("front.service", "ActiveState=inactive");
-        check(&one, &[("engine.service", &bound), asleep], None);
-        check(&["engine.service", "front.service"], &[("engine.service", &bound), front], None);
-        let socket = ("engine.socket", "ActiveState=active");
-        let triggered = engine("TriggeredBy=engine.socket");
-        check(&one, &[("engine.service", &triggered), socket], Some("would start unit:engine"));
-        let session = [("session-1.scope", "ActiveState=active")];
-        check(&["session-1.scope"], &session, Some("runs within unit:session-1.scope"));
+/// The units that some properties list. Every service conflicts with the end of the system.
+fn words(unit: &Unit, names: &[&str]) -> Result<BTreeSet<String>, String> {
+    let all = names.iter().flat_map(|name| word(unit, name).split(' '));
+    let all: BTreeSet<String> = all
+        .filter(|name| !name.is_empty() && *name != "shutdown.target")
+        .map(str::to_owned)
+        .collect();
+    // Names with a backslash are printed for a shell.
+    match all.iter().find(|name| name.contains(['"', '\'', '$', '\\'])) {
+        Some(name) => Err(format!("the unit {name} has a name that cannot be asked about")),
+        None => Ok(all),
     }
 }
+
+fn has_job(unit: &Unit) -> bool {
+    !matches!(word(unit, "Job"), "" | "0")
+}
+
+/// Nothing of it runs, and nothing is about to.
+fn is_stopped(unit: &Unit) -> bool {
+    matches!(word(unit, "ActiveState"), "inactive" | "failed") && !has_job(unit)
+}
+
+/// It runs, or is on its way, and nobody asked for something else.
+fn is_started(unit: &Unit) -> bool {
+    match word(unit, "ActiveState") {
+        "active" => !has_job(unit),
+        "activating" | "reloading" | "refreshing" => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
