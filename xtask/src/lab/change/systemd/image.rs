@@ -69,11 +69,15 @@ ExecStart=/lab/bin/lab-systemd steps
 WantedBy=multi-user.target
 ";
 
-/// Builds the disk of a machine with a kernel.
+/// Builds the disk of a machine with a kernel, and with a module that is no package's where one is given.
 ///
 /// # Errors
 /// Where the system cannot be made, which needs root, or the disk cannot.
-pub(super) fn build(kernel: &Kernel, machine: &Machine) -> Result<PathBuf> {
+pub(super) fn build(
+    kernel: &Kernel,
+    machine: &Machine,
+    module: Option<&(String, PathBuf)>,
+) -> Result<PathBuf> {
     if kernel.storage.is_empty() {
         bail!("the kernel has no modules of a disk here; run: cargo xtask lab fetch --refresh");
     }
@@ -93,7 +97,7 @@ pub(super) fn build(kernel: &Kernel, machine: &Machine) -> Result<PathBuf> {
     }
     configure(&root)?;
     programs(&root, machine)?;
-    modules(&root, kernel)?;
+    modules(&root, kernel, module)?;
     units(&root)?;
     let image = place.join("systemd.img");
     fs::File::create(&image)?.set_len(SIZE)?;
@@ -151,11 +155,15 @@ fn programs(root: &Path, machine: &Machine) -> Result<()> {
 }
 
 /// Modules where `modprobe` finds them, and the initramfs that the machine boots with, packed.
-fn modules(root: &Path, kernel: &Kernel) -> Result<()> {
+fn modules(root: &Path, kernel: &Kernel, more: Option<&(String, PathBuf)>) -> Result<()> {
     let place = format!("usr/lib/modules/{}/kernel", kernel.release);
     for module in kernel.modules.iter().chain(&kernel.storage) {
         let content = fs::read(kernel.module(module)?)?;
         write(root, &format!("{place}/{module}.ko"), 0o644, content)?;
+    }
+    if let Some((name, file)) = more {
+        let place = format!("usr/lib/modules/{}/updates/{name}.ko", kernel.release);
+        write(root, &place, 0o644, fs::read(file)?)?;
     }
     for list in ["modules.order", "modules.builtin"] {
         write(root, &format!("usr/lib/modules/{}/{list}", kernel.release), 0o644, "")?;

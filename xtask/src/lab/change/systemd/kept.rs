@@ -59,6 +59,8 @@ pub(super) fn run(kernel: &Kernel, machine: &Machine, disk: &Path) -> Result<Fac
             "after undo: said by systemd",
             "journalctl --boot --no-pager | grep -ci peerway; test $? = 1",
         ),
+        product("after undo: undo again", &["undo", "--all"]),
+        shell("after undo: nothing is left", "test ! -e /run/peerway"),
     ]);
     let report = run(steps)?;
     looks::compare(&mut told, &report, "after undo", &fresh, Came::Without)?;
