@@ -173,7 +173,7 @@ fn one_gpu_is_no_pair() {
 
 #[test]
 fn a_driver_that_hangs_is_a_hang() {
-    let document = check("gpus=2 hang=cuInit", &["--child-limit", "2"], 8);
+    let document = check("gpus=2 hang=cuInit", &["--child-limit", "7"], 8);
     assert_eq!(document["preconditions"][0]["kind"], "driver_hung");
     assert!(rows(&document).is_empty());
 }
@@ -356,7 +356,7 @@ fn an_earlier_answer_is_compared() {
 
 #[test]
 fn people_get_a_page_that_fits() {
-    let output = test("gpus=2 hang=cuInit", &["--child-limit", "2"]);
+    let output = test("gpus=2 hang=cuInit", &["--child-limit", "7"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         text.starts_with("THE DRIVER OR A GPU") && text.contains("not by peer access"),

@@ -121,7 +121,7 @@ impl Evidence {
         self.faults.iter().any(|fault| either(fault.requester))
             || self.xids.iter().any(|xid| either(xid.gpu))
             || self.bus_errors.iter().any(|errors| either(errors.device))
-            || self.links.iter().any(|link| either(link.gpu))
+            || self.links.iter().any(|link| link.narrowed() && either(link.gpu))
     }
 
     /// What another span adds.

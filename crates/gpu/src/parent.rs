@@ -244,7 +244,7 @@ fn listen(
             Ok(Line::Log(line)) => keep(log, line),
             Ok(Line::LogClosed) => {}
             Err(RecvTimeoutError::Timeout) => {
-                let lately = heard.is_some_and(|heard| heard.elapsed() < long);
+                let lately = heard.unwrap_or(start).elapsed() < long;
                 return if lately { Heard::Unfinished } else { Heard::Silence };
             }
         }

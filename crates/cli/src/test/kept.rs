@@ -193,6 +193,11 @@ fn tested(
             }
         }
     }
+    // Whatever is about no single pair bears on all of them.
+    let spans = rows.iter().map(|row| &row.evidence);
+    let watched = spans
+        .chain(evidence.iter().map(|one| &one.evidence))
+        .all(|one| one.gaps.is_empty() && one.lost == 0);
     let right = rows.iter().filter(|row| row.verdict == Verdict::Intact);
     let sampled = right.flat_map(|row| &row.operations).map(|part| part.sampled_bytes).min();
     TestedPair {
@@ -205,6 +210,7 @@ fn tested(
         latency_seconds: best(|row| row.latency_seconds, f64::min),
         line_rate_bytes_per_second: best(|row| row.line_rate_bytes_per_second, f64::max),
         recorded,
+        watched: Some(watched),
         // Data that was right is right of a state that did not change meanwhile.
         grounds: after.filter(|after| outcome != Outcome::Intact || before.as_ref() == Some(after)),
     }

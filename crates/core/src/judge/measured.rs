@@ -21,8 +21,11 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
     if tested.grounds.as_deref() != Some(grounds(pair).as_str()) {
         return doubt(measured, tested, pair);
     }
-    // What could not be seen then cannot be seen to change.
-    let unseen = pair.verdict == Verdict::Unknown;
+    // What could not be seen then cannot be seen to change, and one of two that contradict each
+    // other is wrong.
+    let agreed = matches!(pair.verdict, Verdict::Works | Verdict::Impaired);
+    // A container's own programs said it.
+    let elsewhere = measured.test.view.is_some();
     let verdict = match tested.outcome {
         // Data may be right because what was refused on the way was sent again.
         Outcome::Intact
@@ -49,7 +52,8 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
     pair.basis = Basis::Measured;
     pair.confidence = match tested.outcome {
         Outcome::Intact if !tested.is_sampled() => Confidence::Possible,
-        Outcome::Intact if unseen => Confidence::Probable,
+        Outcome::Intact if !agreed || tested.watched != Some(true) => Confidence::Probable,
+        _ if elsewhere => Confidence::Probable,
         _ => Confidence::Certain,
     };
 }
@@ -102,6 +106,7 @@ mod tests {
                 latency_seconds: None,
                 line_rate_bytes_per_second: Some(60e9),
                 recorded: Vec::new(),
+                watched: Some(true),
                 grounds: Some(grounds(&pair(before))),
             }],
             all_reduce: Vec::new(),
@@ -164,6 +169,22 @@ mod tests {
         };
         assert_eq!(sureness(Verdict::Works), (Verdict::Works, Confidence::Certain));
         assert_eq!(sureness(Verdict::Unknown), (Verdict::Works, Confidence::Probable));
+        assert_eq!(sureness(Verdict::Broken), (Verdict::Works, Confidence::Probable));
+    }
+
+    #[test]
+    fn what_nobody_watched_or_a_container_said_is_not_certain() {
+        let sureness = |change: fn(&mut LastTest)| {
+            let mut test = kept(Outcome::Intact, 50e9, Verdict::Works);
+            change(&mut test);
+            let mut now = pair(Verdict::Works);
+            correct(&Measured::new(test, Some("boot-1"), |_| Some(7)), &mut now);
+            now.confidence
+        };
+        assert_eq!(sureness(|_| ()), Confidence::Certain);
+        assert_eq!(sureness(|test| test.pairs[0].watched = Some(false)), Confidence::Probable);
+        assert_eq!(sureness(|test| test.pairs[0].watched = None), Confidence::Probable);
+        assert_eq!(sureness(|test| test.view = Some("lxc:1".to_owned())), Confidence::Probable);
     }
 
     /// The verdict and its codes stay, and what they rest on is another.

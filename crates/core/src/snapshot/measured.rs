@@ -98,6 +98,10 @@ pub struct TestedPair {
     pub line_rate_bytes_per_second: Option<f64>,
     /// What the host recorded meanwhile that must not be, in sentences.
     pub recorded: Vec<String>,
+    /// Whether all that the host records was seen from the first transfer to the last: a log that
+    /// could not be read, or lost lines, is no quiet log.
+    #[serde(default)]
+    pub watched: Option<bool>,
     /// What was to be said of the pair without a measurement when this one ended
     /// ([`crate::judge::measured::grounds`]): as
     /// long as that stays, what decides about the pair has not changed. None where nobody looked.

@@ -47,6 +47,12 @@ pub enum ProofError {
         /// What they were.
         verdict: String,
     },
+    /// Too little of the memory was tried.
+    #[error("the test's depth is {depth:?}, which tries a small part of the memory: use standard")]
+    Depth {
+        /// What the document says.
+        depth: String,
+    },
     /// Something was recorded meanwhile that must not happen in a sound transfer.
     #[error("{what} meanwhile ({place})")]
     Recorded {
@@ -62,7 +68,7 @@ pub enum ProofError {
         gpu: String,
     },
     /// The check itself does not work on a GPU.
-    #[error("the check itself failed on {gpu}, so its verdicts prove nothing")]
+    #[error("the check itself failed on {gpu}, or was not tried there, so its verdicts prove nothing")]
     Unchecked {
         /// Which.
         gpu: String,
@@ -114,8 +120,12 @@ fn recorded(evidence: &Value) -> Option<&'static str> {
     } else if list(evidence, "bus_errors").iter().any(|one| word(one, "severity") != "correctable")
     {
         Some("requests were lost on the bus")
+    } else if list(evidence, "links").iter().any(narrowed) {
+        Some("a link lost lanes")
     } else {
-        list(evidence, "links").iter().any(narrowed).then_some("a link lost lanes")
+        let lost = evidence.get("lost").and_then(Value::as_u64).is_some_and(|lost| lost > 0);
+        let unseen = lost || !list(evidence, "gaps").is_empty();
+        unseen.then_some("what the host recorded could not be seen whole")
     }
 }
 
@@ -208,6 +218,10 @@ impl Proof {
     pub fn from_test(text: &str, layout: &Layout) -> Result<Self, ProofError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| ProofError::NotJson(error.to_string()))?;
+        // A quick test touches a small part of the memory.
+        if !matches!(word(&value, "depth").as_str(), "standard" | "full") {
+            return Err(ProofError::Depth { depth: word(&value, "depth") });
+        }
         let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let wanted = size(layout.gpus());
         if let Some(bad) =
@@ -225,6 +239,11 @@ impl Proof {
         let pairs = Pairs::of(list(&value, "pairs"))?;
         let together = kernels_together(list(&value, "together"))?;
         let seen = pairs.gpus.len();
+        let checks = list(&value, "self_checks");
+        let checked = |gpu: &&String| checks.iter().any(|one| word(one, "gpu") == **gpu);
+        if let Some(gpu) = pairs.gpus.iter().find(|gpu| !checked(gpu)) {
+            return Err(ProofError::Unchecked { gpu: gpu.clone() });
+        }
         let all = seen * seen.saturating_sub(1);
         if seen < wanted || pairs.ordered.len() < all {
             return Err(ProofError::TooFew {

@@ -50,7 +50,9 @@ fn measurement(gpus: usize, change: &str) -> String {
     ];
     let mut sums = vec![json!({"gpus": names, "arm": "p2p", "verdict": "intact",
         "transports": ["P2P/CUMEM"]})];
-    let mut checks = vec![json!({"gpu": "gpu0", "failed": []})];
+    let mut checks: Vec<Value> =
+        names.iter().map(|name| json!({"gpu": name, "failed": []})).collect();
+    let mut depth = "standard";
     let mut rates = vec![json!({"gpu": "gpu0", "damage": null})];
     let mut evidence = vec![json!({"work": "transfers at once", "evidence": {}})];
     match change {
@@ -81,10 +83,14 @@ fn measurement(gpus: usize, change: &str) -> String {
         "lanes lost" => {
             evidence[0]["evidence"] = json!({"links": [{"lanes_before": 16, "lanes_least": 8}]});
         }
+        "a log that lost lines" => evidence[0]["evidence"] = json!({"lost": 3}),
+        "a log that nobody read" => evidence[0]["evidence"] = json!({"gaps": ["no log"]}),
+        "a quick test" => depth = "quick",
+        "no check of one" => checks.truncate(1),
         "check failed" => checks[0]["failed"] = json!(["planted zeros not found"]),
         _ => assert_eq!(change, "", "an unknown change"),
     }
-    json!({"pairs": pairs, "together": together, "all_reduce": sums, "self_checks": checks,
+    json!({"depth": depth, "pairs": pairs, "together": together, "all_reduce": sums, "self_checks": checks,
         "host_rates": rates, "evidence": evidence})
     .to_string()
 }
@@ -123,6 +129,11 @@ fn measurements_that_prove() {
     proves(2, two, "host damage", "data was wrong on the way between the host and gpu0");
     proves(2, two, "a late Xid", "the driver reported errors meanwhile (transfers at once)");
     proves(2, two, "lanes lost", "a link lost lanes meanwhile (transfers at once)");
+    for change in ["a log that lost lines", "a log that nobody read"] {
+        proves(2, two, change, "what the host recorded could not be seen whole meanwhile");
+    }
+    proves(2, two, "a quick test", "the test's depth is \"quick\"");
+    proves(2, two, "no check of one", "the check itself failed on gpu1, or was not tried");
     proves(2, two, "check failed", "the check itself failed on gpu0");
 }
 

@@ -20,6 +20,7 @@ mod image;
 mod kept;
 mod looks;
 mod map;
+mod services;
 mod sessions;
 mod units;
 
@@ -39,13 +40,18 @@ struct Part {
     run: fn(&Kernel, &Machine, &Path) -> Result<Facts>,
 }
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
     Part { name: "systemd-kept", title: "A road that lasts", run: kept::run },
     Part { name: "systemd-cuts", title: "The power is cut, and a boot recovers", run: cuts::run },
     Part {
         name: "systemd-sessions",
         title: "The timer outlives a unit and a login",
         run: sessions::run,
+    },
+    Part {
+        name: "systemd-services",
+        title: "A service that has a device open",
+        run: services::run,
     },
 ];
 
