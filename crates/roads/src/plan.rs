@@ -465,7 +465,7 @@ impl Plan {
         self.fingerprint.get(&fingerprint::minor_source(device))?.parse().ok()
     }
 
-    /// Everything that its steps and their inverses stop or start.
+    /// Everything that its steps stop or start.
     pub fn services(&self) -> BTreeSet<&Service> {
         self.steps
             .iter()

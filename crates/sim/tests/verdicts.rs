@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use peerway_core::diagnose::pairs::{PairScope, judge_all};
-use peerway_core::judge::{Pair, Verdict as Judged};
+use peerway_core::judge::{Confidence, Pair, Verdict as Judged};
 use peerway_core::snapshot::OriginKind;
 use peerway_read::host::{Request, collect};
 use peerway_read::root::Root;
@@ -67,4 +67,22 @@ fn every_host_gets_the_verdicts_that_are_right() {
         wrong.extend(differences(&host).into_iter().map(|line| (host.name, line)));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The same two slots under the same domains: only what is known of the board differs.
+#[test]
+fn a_board_that_no_list_has_gets_no_verdict() {
+    let of = |name: &str| {
+        let host = hosts::all().into_iter().find(|host| host.name == name).unwrap();
+        judged(&host)
+    };
+    let (listed, unlisted) = (of("intel-identity"), of("intel-unlisted"));
+    assert_eq!((listed.len(), unlisted.len()), (2, 2));
+    for pair in listed {
+        assert_eq!((pair.verdict, pair.confidence), (Judged::Works, Confidence::Probable));
+    }
+    for pair in unlisted {
+        assert_eq!(pair.verdict, Judged::Unknown);
+        assert!(pair.reason.contains("10de:3fff) is not known"), "{}", pair.reason);
+    }
 }

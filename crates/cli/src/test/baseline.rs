@@ -14,10 +14,12 @@ use serde::{Deserialize, Serialize};
 /// Answers are some hundred kilobytes.
 const MOST: usize = 64 << 20;
 
-/// Slower by more than this is a change. Repeated measurements of one host stay well within.
+/// Slower by more than this is a change. Repeated measurements of one host stay well within, but for
+/// times below [`SHORT`].
 const TOLERANCE: f64 = 0.10;
-/// Slower by more than this factor is a change of times below [`SHORT`], which the host's scheduling decides: two measurements of one
-/// host within minutes differed by a factor of 1.47 (two H200, NCCL in one process).
+/// Those have to be slower by more than this factor: the host's scheduling decides them, and two
+/// measurements of one host within minutes differed by a factor of 1.47 (two H200, NCCL in one
+/// process).
 const SHORT_RATIO: f64 = 2.0;
 /// Seconds.
 const SHORT: f64 = 100e-6;

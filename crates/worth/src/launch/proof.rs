@@ -68,7 +68,9 @@ pub enum ProofError {
         gpu: String,
     },
     /// The check itself does not work on a GPU.
-    #[error("the check itself failed on {gpu}, or was not tried there, so its verdicts prove nothing")]
+    #[error(
+        "the check itself failed on {gpu}, or was not tried there, so its verdicts prove nothing"
+    )]
     Unchecked {
         /// Which.
         gpu: String,
