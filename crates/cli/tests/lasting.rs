@@ -130,6 +130,20 @@ fn a_shell_takes_the_hook_and_the_rules_are_whole() {
     }
 }
 
+/// `plan` leaves a file that is there alone, and a driver binds more than once: the unit of the map
+/// removes the plan of the last time first.
+#[test]
+fn the_unit_of_the_map_plans_anew_each_time() {
+    let place = tempfile::tempdir().unwrap();
+    let all = files("sim:kpro6-pve7", "peer-map", place.path());
+    let (_, unit) = &all["/etc/systemd/system/peerway-map.service"];
+    let acts: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect();
+    let at = |text: &str| acts.iter().position(|act| act.contains(text)).unwrap();
+    let file = acts[at(" plan peer-map ")].rsplit_once(" -o ").unwrap().1;
+    assert!(acts[at(" apply ")].contains(file), "{acts:?}");
+    assert!(at(&format!("/usr/bin/rm -f {file}")) < at(" plan peer-map "), "{acts:?}");
+}
+
 /// apt's configuration has a grammar of its own, and what it makes of the line is what a shell gets.
 #[test]
 fn apt_takes_the_hook_and_gives_the_shell_the_version() {

@@ -8,7 +8,7 @@ use peerway_core::snapshot::kernel::Tristate;
 use super::some_of;
 use crate::gate::{Gate, GateCode};
 use crate::id::RoadId;
-use crate::knowledge::OutcomeResult;
+use crate::knowledge::{OutcomeResult, Situation};
 use crate::scene::Scene;
 
 /// The kernel can change the type of every group of the goal.
@@ -97,7 +97,12 @@ pub(crate) fn known_failure(scene: &Scene<'_>, road: RoadId) -> Gate {
         here.driver.unwrap_or("unknown"),
         here.kernel.unwrap_or("unknown")
     );
-    match knowledge.outcome(road, &here) {
+    // What was remembered without a driver's version is about this host too where it has no such driver.
+    let driver = match &scene.snapshot().nvidia.version {
+        Observed::Absent => Some(""),
+        _ => here.driver,
+    };
+    match knowledge.outcome(road, &Situation { driver, ..scene.situation() }) {
         Some((outcome, Tristate::Unknown | Tristate::No)) => {
             return Gate::unknown(
                 GateCode::KnownFailure,

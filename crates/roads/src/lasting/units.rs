@@ -151,6 +151,8 @@ impl Says<'_> {
              # The timer that takes back what was not confirmed outlives the commands.\n\
              KillMode=process\n\
              ExecStart={}\n\
+             # A file that is there is left alone by plan: this one is of the last time that it bound.\n\
+             ExecStart=/usr/bin/rm -f {file}\n\
              ExecStart={program} plan peer-map --device {devices} --stop operator -o {file}\n\
              ExecStart={program} apply {file} --unproved{}\n\
              ExecStart={program} confirm\n",

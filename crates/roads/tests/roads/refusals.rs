@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use expect_test::{Expect, expect};
-use peerway_core::observed::Observed::Known;
+use peerway_core::observed::Observed::{Absent, Known, Unreadable};
 use peerway_core::snapshot::tenant::TenantId;
 use peerway_roads::gain::GainBasis;
 use peerway_roads::knowledge::OutcomeResult;
@@ -94,6 +94,36 @@ fn a_failed_transaction_closes_its_road() {
     let mut host = Host::named("fsp");
     host.knowledge.remember(&Known(vec![outcome]));
     assert_eq!(host.roads().road(RoadId::IdentityGroups).unwrap().state, State::Open);
+}
+
+/// A host whose devices have no driver of NVIDIA's remembers without a version, and finds that again: what
+/// worked does not close its road.
+#[test]
+fn without_a_drivers_version_what_worked_goes_on_working() {
+    let mut host = Host::named("fsp");
+    host.snapshot.nvidia.version = Absent;
+    let gate = |host: &Host| {
+        let roads = host.roads();
+        let gates = &roads.road(RoadId::IdentityGroups).unwrap().gates;
+        let gate = gates.iter().find(|gate| gate.code == GateCode::KnownFailure).unwrap();
+        (gate.passed, gate.read.contains("remembered on this host"))
+    };
+    let mut outcome = Outcome {
+        road: RoadId::IdentityGroups,
+        board: Some("10de:2bb5".parse().unwrap()),
+        driver: String::new(),
+        kernel: "6.14.11-5-bpo12-pve".to_owned(),
+        result: OutcomeResult::Succeeded,
+        reason: String::new(),
+    };
+    host.knowledge.remember(&Known(vec![outcome.clone()]));
+    assert_eq!(gate(&host), (Passed::Yes, true));
+    outcome.result = OutcomeResult::Failed;
+    host.knowledge.remember(&Known(vec![outcome]));
+    assert_eq!(gate(&host), (Passed::No, true));
+    // A version that cannot be read may be any.
+    host.snapshot.nvidia.version = Unreadable("permission denied".into());
+    assert_eq!(gate(&host).0, Passed::Unknown);
 }
 
 #[test]

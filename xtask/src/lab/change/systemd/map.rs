@@ -104,9 +104,12 @@ fn entries(name: &str) -> Step {
 }
 
 fn looked(at: &str) -> Vec<Step> {
-    let unit = "for i in $(seq 600); do \
-                case $(systemctl show --property=ActiveState --value peerway-map.service) in \
-                activating) sleep 0.5;; *) break;; esac; done; \
+    // Events are worked off after the system is up; where there is no unit there is none to wait for.
+    let unit = "p() { systemctl show --property=$1 --value peerway-map.service; }; \
+                for i in $(seq 300); do \
+                if [ $(p LoadState) = not-found ]; then break; fi; \
+                if [ -n \"$(p InvocationID)\" ] && [ $(p ActiveState) != activating ]; then break; fi; \
+                sleep 0.5; done; \
                 systemctl show --property=LoadState,Result,ExecMainStatus peerway-map.service";
     let mut steps = beginning();
     steps.extend([
@@ -123,7 +126,7 @@ fn looked(at: &str) -> Vec<Step> {
 /// Waits until the environment says a word.
 fn until(name: &str, word: &str) -> Step {
     let line = format!(
-        "for i in $(seq 300); do grep -q {word} /run/peerway/p2p.env && break; sleep 0.5; done; \
+        "for i in $(seq 200); do grep -q {word} /run/peerway/p2p.env && break; sleep 0.5; done; \
          cat /run/peerway/p2p.env; journalctl --boot --output=cat --no-pager --lines=20 \
          --unit=peerway-map.service >&2"
     );
