@@ -25,7 +25,7 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let machine = Machine::named("replica")?;
     let signal = |name: &str| {
         format!(
-            "{} & p=$!; until [ \"$(cat /sys/bus/pci/devices/0000:11:00.0/iommu_group/type)\" = identity ]; do sleep 0.2; done; kill -{name} $p; wait $p",
+            "{} & p=$!; until [ \"$(cat /sys/bus/pci/devices/0000:11:00.0/iommu_group/type)\" = identity ]; do kill -0 $p || break; sleep 0.2; done; kill -{name} $p; wait $p",
             applying("")
         )
     };
