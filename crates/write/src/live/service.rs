@@ -228,7 +228,8 @@ impl LiveHost {
     /// Stopping it stops nothing else, ends not this command, and lasts.
     fn stops_alone(&self, service: &Service, unit: &Unit) -> Result<(), String> {
         let group = word(unit, "ControlGroup");
-        if !group.is_empty() && within(&self.group_of("self")?, group) {
+        let own = self.group_of("self")?.ok_or("in which unit this command runs is unknown")?;
+        if !group.is_empty() && within(&own, group) {
             return Err(format!("this command runs within {service}, and would be ended by it"));
         }
         if let Some(other) = self.first_active(self.dragged(unit)?)? {
@@ -276,18 +277,23 @@ impl LiveHost {
     /// Something that runs in it has one of the devices: a unit that holds none is no reason.
     fn holds(&self, service: &Service, group: &str, reach: &[PciAddress]) -> Result<(), String> {
         for pid in wait::pids(self, reach)? {
-            if !group.is_empty() && within(&self.group_of(&pid.to_string())?, group) {
+            // One that is gone by now holds nothing.
+            let text = self.group_of(&pid.to_string())?.unwrap_or_default();
+            if !group.is_empty() && within(&text, group) {
                 return Ok(());
             }
         }
         Err(format!("nothing that runs in {service} has one of the devices open: leave it out"))
     }
 
-    /// Control groups of a process, one line each.
-    fn group_of(&self, process: &str) -> Result<String, String> {
+    /// Control groups of a process, one line each; none of one that is gone.
+    fn group_of(&self, process: &str) -> Result<Option<String>, String> {
         let root = self.root().map_err(|error| error.to_string())?;
-        root.text(&format!("/proc/{process}/cgroup"), SMALL)
-            .map_err(|error| format!("in which unit process {process} runs is unknown: {error}"))
+        match root.text(&format!("/proc/{process}/cgroup"), SMALL) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(format!("in which unit process {process} runs is unknown: {error}")),
+        }
     }
 }
 

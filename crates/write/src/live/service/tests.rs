@@ -31,7 +31,8 @@ fn with_units(units: &[(&str, &str)]) -> tempfile::TempDir {
     for directory in ["usr/bin", "run/systemd/system", "units", "proc/self", "proc/4711"] {
         std::fs::create_dir_all(root.join(directory)).unwrap();
     }
-    let held = format!("{HELD} 0000:01:00.0\n");
+    // The first one is gone by the time that somebody looks into it.
+    let held = format!("4710 0000:01:00.0\n{HELD} 0000:01:00.0\n");
     std::fs::write(root.join("held"), held).unwrap();
     let group = "0::/system.slice/engine.service\n";
     std::fs::write(root.join("proc/4711/cgroup"), group).unwrap();
