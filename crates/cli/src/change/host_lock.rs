@@ -5,7 +5,6 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use peerway_write::store::{OWN, StoreError};
 use rustix::fd::OwnedFd;
@@ -14,9 +13,6 @@ use rustix::io::Errno;
 
 /// Where it is: made once, and never removed, since a lock on a removed file locks nothing.
 pub(super) const PLACE: &str = "/run/peerway.lock";
-/// What a look of the timer takes, several times over; an `apply` has it for minutes.
-const PATIENCE: Duration = Duration::from_secs(10);
-const BETWEEN: Duration = Duration::from_millis(100);
 /// Longer than any path.
 const MOST_BYTES: usize = 8192;
 
@@ -28,12 +24,8 @@ pub(super) struct HostLock {
 }
 
 impl HostLock {
-    /// Takes it, or says that another process has it. The timer's looks have it for moments.
+    /// Takes it at once, or says that another process has it.
     pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
-        Self::take_within(path, PATIENCE)
-    }
-
-    fn take_within(path: &Path, patience: Duration) -> Result<Self, StoreError> {
         let call = |act: &'static str| {
             let path = path.display().to_string();
             move |errno| StoreError::Call { act, path, errno }
@@ -41,16 +33,10 @@ impl HostLock {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, OWN).map_err(call("open"))?;
         rustix::fs::fchmod(&file, OWN).map_err(call("make"))?;
-        let end = Instant::now() + patience;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { file, path: path.to_owned() }),
-                Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(BETWEEN),
-                Err(Errno::WOULDBLOCK) => {
-                    return Err(StoreError::Locked { path: path.display().to_string() });
-                }
-                Err(errno) => return Err(call("lock")(errno)),
-            }
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { file, path: path.to_owned() }),
+            Err(Errno::WOULDBLOCK) => Err(StoreError::Locked { path: path.display().to_string() }),
+            Err(errno) => Err(call("lock")(errno)),
         }
     }
 
@@ -92,15 +78,7 @@ mod tests {
         let path = place.path().join("lock");
         let (one, other) = (Path::new("/one"), Path::new("/other"));
         let lock = HostLock::take(&path).unwrap();
-        let at_once = || HostLock::take_within(&path, Duration::ZERO);
-        assert!(matches!(at_once(), Err(StoreError::Locked { .. })));
-        // One that is let go meanwhile is taken.
-        let waits = path.clone();
-        let second = std::thread::spawn(move || HostLock::take(&waits).is_ok());
-        std::thread::sleep(BETWEEN * 3);
-        drop(lock);
-        assert!(second.join().unwrap());
-        let lock = at_once().unwrap();
+        assert!(matches!(HostLock::take(&path), Err(StoreError::Locked { .. })));
         assert_eq!(lock.elsewhere(other).unwrap(), None);
         lock.name(one).unwrap();
         drop(lock);

@@ -24,8 +24,8 @@ const STATE: &str = "/var/lib/peerway";
 const SYSFS: u64 = 0x6265_6572;
 /// User numbers of the initial user namespace: all of them, as they are.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
-/// How long another command is waited for; the one that applies is not.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
+/// How long another command is waited for: the timer's looks take moments, an `apply` minutes.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 /// Between two tries.
 const BETWEEN: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -155,8 +155,8 @@ fn here() -> Place<'static> {
     }
 }
 
-/// Takes the host's lock and the journal's. Two that apply at once are one too many; any other
-/// command waits a moment for the one before it, and the timer as long as it takes.
+/// Takes the host's lock and the journal's. A command waits a moment for the one before it, or for a
+/// look of the timer's, and the timer as long as it takes.
 fn open_store(
     command: &ChangeCommand,
     directory: &Path,
@@ -168,8 +168,7 @@ fn open_store(
         match both {
             Err(StoreError::Locked { .. })
                 if matches!(command, ChangeCommand::DeadMan { .. })
-                    || (!matches!(command, ChangeCommand::Apply { .. })
-                        && std::time::Instant::now() < end) =>
+                    || std::time::Instant::now() < end =>
             {
                 std::thread::sleep(BETWEEN);
             }
