@@ -38,6 +38,22 @@ fn check(state: &Path, host: &str, arguments: &[&str], code: i32, word: &str) {
     assert!(text.contains(word), "{arguments:?}: {text}");
 }
 
+/// A host's drivers stand in its capture as the reader read them, and the rehearsal begins there.
+#[test]
+fn a_capture_can_be_rehearsed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, state) = (directory.path().join("my.host"), directory.path());
+    let (code, text) = peerway(state, "sim:fsp", &["capture", "-o", file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{text}");
+    let host = format!("sim:{}", file.display());
+    let plan = directory.path().join("plan.json").display().to_string();
+    check(state, &host, &["plan", "identity-groups", "-o", &plan], 0, "identity-groups");
+    // The boards of the named host fail; those of a recording need not.
+    check(state, &host, &["apply", &plan, "--no-timer"], 0, "applied and verified");
+    check(state, &host, &["confirm"], 0, "in force");
+    check(state, &host, &["undo", "--all"], 0, "taken back");
+}
+
 #[test]
 fn a_map_is_applied_confirmed_verified_and_undone() {
     let host = "sim:kpro6-pve7";

@@ -125,6 +125,7 @@ impl SimHost {
             host.put("/proc/1/cgroup", "0::/init.scope");
             host.put_link("/proc/1/fd/0", "/dev/null");
         }
+        host.link_drivers();
         host.name_user_nodes();
         host.facts = facts(&host.snapshot());
         host

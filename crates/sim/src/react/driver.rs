@@ -136,6 +136,27 @@ impl SimHost {
         self.put(&uevent, &lines.join("\n"));
     }
 
+    /// Gives each function the link to its driver that a recording lacks: the reader takes the driver
+    /// from `uevent` where it can, and a capture has what was read.
+    pub(super) fn link_drivers(&mut self) {
+        let names = self.names("/sys/bus/pci/devices").unwrap_or_default();
+        for device in names.iter().filter_map(|name| name.parse::<PciAddress>().ok()) {
+            let Some(path) = self.device_path(device) else { continue };
+            if self.driver_of(device).is_some() {
+                continue;
+            }
+            let text = self.text(&format!("{path}/uevent")).unwrap_or_default();
+            let driver = text.lines().find_map(|line| line.strip_prefix("DRIVER="));
+            if let Some(driver) = driver.map(str::to_owned) {
+                let directory = format!("/sys/bus/pci/drivers/{driver}");
+                let link = super::files::relative(&path, &directory);
+                self.put_link(&format!("{path}/driver"), &link);
+                let link = super::files::relative(&directory, &path);
+                self.put_link(&format!("{directory}/{device}"), &link);
+            }
+        }
+    }
+
     /// Somebody loads a driver and gives it a device, leaving no override behind.
     pub(super) fn give(&mut self, device: PciAddress, driver: &str) -> Result<(), SimError> {
         let path = self.need_path(device)?;
