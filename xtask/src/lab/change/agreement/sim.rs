@@ -177,6 +177,8 @@ impl Simulation {
         kept.tree.clone_from(&text);
         kept.state = host.state().clone();
         fs::write(&file, serde_json::to_vec(&kept)?)?;
+        // What only reads begins with the recording, and a plan is made by what reads.
+        fs::write(self.place.join("lab.host"), &text)?;
         Ok(fs::write(self.place.join("state/host.host"), text)?)
     }
 }
