@@ -82,7 +82,11 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         ("the clock was set", 0, "applied and verified"),
         ("rollback again", 0, "taken back"),
         ("a driver whose boards fail under identity", 0, "lab_board"),
-        ("the driver fails after the change", 5, "failed with error -5"),
+        (
+            "the driver fails after the change",
+            5,
+            "(lab_board): the call succeeded, and reading back gives none",
+        ),
         ("plan after the failure", 4, "known-failure"),
     ] {
         ended(&mut facts, &mut rows, &report, name, status, word)?;
@@ -92,6 +96,8 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     let after = inventory_of(&report, "after the failure")?;
     facts.expect("after the failure", &differences(&with, &after), &Vec::new());
     let failed = &report.outcome("the driver fails after the change")?.kernel;
+    let said = failed.iter().any(|line| line.contains("lab_board") && line.contains("error -5"));
+    facts.expect("the kernel says why the driver took it not", &said, &true);
     facts.quote(failed.iter().map(String::as_str).filter(|line| line.contains("lab_board")));
     for name in ["after the damage", "after the signals", "after two", "after the clock"] {
         as_before(&mut facts, &report, name)?;
