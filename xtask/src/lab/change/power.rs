@@ -39,7 +39,7 @@ const MOMENTS: [Moment; 6] = [
     Moment::Record(2),
     Moment::Record(17),
     Moment::Record(40),
-    Moment::Record(66),
+    Moment::Record(52),
     Moment::Waiting,
     Moment::InForce,
 ];
