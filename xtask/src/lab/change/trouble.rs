@@ -5,6 +5,7 @@ use std::fs;
 
 use anyhow::Result;
 
+use super::super::boot::Report;
 use super::super::facts::Facts;
 use super::super::kernel::Kernel;
 use super::super::machine::Machine;
@@ -70,6 +71,11 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         .file("/lab/bin/bad-probe", bad_probe.as_bytes())
         .steps(steps)
         .run()?;
+    judged(&report)
+}
+
+/// What the steps came to.
+fn judged(report: &Report) -> Result<Facts> {
     let mut facts = Facts::default();
     let mut rows = Vec::new();
     for (name, status, word) in [
@@ -89,18 +95,18 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         ),
         ("plan after the failure", 4, "known-failure"),
     ] {
-        ended(&mut facts, &mut rows, &report, name, status, word)?;
+        ended(&mut facts, &mut rows, report, name, status, word)?;
     }
     facts.table(&HEADS, &rows);
-    let with = inventory_of(&report, "with that driver")?;
-    let after = inventory_of(&report, "after the failure")?;
+    let with = inventory_of(report, "with that driver")?;
+    let after = inventory_of(report, "after the failure")?;
     facts.expect("after the failure", &differences(&with, &after), &Vec::new());
     let failed = &report.outcome("the driver fails after the change")?.kernel;
     let said = failed.iter().any(|line| line.contains("lab_board") && line.contains("error -5"));
     facts.expect("the kernel says why the driver took it not", &said, &true);
     facts.quote(failed.iter().map(String::as_str).filter(|line| line.contains("lab_board")));
     for name in ["after the damage", "after the signals", "after two", "after the clock"] {
-        as_before(&mut facts, &report, name)?;
+        as_before(&mut facts, report, name)?;
     }
     facts.say(
         "After each of them every driver, group and type was what it had been. The driver that fails is the lab's \
