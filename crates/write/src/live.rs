@@ -393,8 +393,8 @@ impl Host for LiveHost {
             }
             RoadId::IdentityGroups => {
                 return Some(format!(
-                    "{} was applied and taken back on a real kernel, but not proved there through \
-                     crashes and power cuts, and not on GPUs; --unproved takes it all the same",
+                    "{} was applied and taken back on a real kernel of an emulated machine, through \
+                     kills and power cuts too, and by nobody on GPUs; --unproved takes it all the same",
                     plan.road
                 ));
             }
@@ -405,14 +405,14 @@ impl Host for LiveHost {
                 ));
             }
         }
-        let undone = self.persistence_refuses(plan);
-        let undone = undone.or_else(|| self.services_refuse(plan)).or_else(|| {
-            if plan.road == RoadId::PeerMap {
-                self.peer_map_refuses(plan)
-            } else {
-                plan.proves_at_once().then(|| gates::refuse(self, plan)).flatten()
-            }
-        });
+        let gates = if plan.road == RoadId::PeerMap {
+            self.peer_map_refuses(plan)
+        } else {
+            plan.proves_at_once().then(|| gates::refuse(self, plan)).flatten()
+        };
+        // Last what opens the GPUs to be asked.
+        let undone =
+            gates.or_else(|| self.services_refuse(plan)).or_else(|| self.persistence_refuses(plan));
         if undone.is_some() {
             return undone;
         }

@@ -45,15 +45,8 @@ impl LiveHost {
         let words =
             ["-i", &gpu, "--query-gpu=pci.bus_id,persistence_mode", "--format=csv,noheader"];
         let text = program::ask((&program, &words), PATIENCE)?;
-        let (seen, mode) = text.trim().split_once(", ").unwrap_or((text.trim(), ""));
-        // It writes domains with eight digits, and letters in capitals.
-        let same =
-            seen.trim_start_matches("0000").parse() == Ok(device) || seen.parse() == Ok(device);
-        match (same, mode) {
-            (true, "Enabled") => Ok(true),
-            (true, "Disabled") => Ok(false),
-            _ => Err(format!("nvidia-smi says {:?} of {device}", text.trim())),
-        }
+        let told = told(text.trim(), device);
+        told.ok_or_else(|| format!("nvidia-smi says {:?} of {device}", text.trim()))
     }
 
     /// Switches it, for one GPU.
@@ -81,6 +74,20 @@ impl LiveHost {
             Op::Persistence { device, .. } => self.is_persistent(*device).err(),
             _ => None,
         })
+    }
+}
+
+/// Whether a line says that the mode of this very GPU is on, or off. It writes domains with eight
+/// digits, and letters in capitals.
+fn told(line: &str, device: PciAddress) -> Option<bool> {
+    let (seen, mode) = line.split_once(", ")?;
+    if seen.parse() != Ok(device) {
+        return None;
+    }
+    match mode {
+        "Enabled" => Some(true),
+        "Disabled" => Some(false),
+        _ => None,
     }
 }
 
@@ -136,6 +143,23 @@ esac
         assert_eq!(host.current(&switch(false)).unwrap(), value("off"));
         host.perform(&switch(true)).unwrap();
         assert_eq!(host.current(&switch(false)).unwrap(), value("on"));
+    }
+
+    #[test]
+    fn only_a_line_about_the_very_gpu_counts() {
+        for (line, expected) in [
+            ("00000000:C1:00.0, Enabled", Some(true)),
+            ("00000000:C1:00.0, Disabled", Some(false)),
+            ("0000:c1:00.0, Disabled", Some(false)),
+            ("00000001:C1:00.0, Disabled", None),
+            ("00000000:C2:00.0, Disabled", None),
+            ("00000000:C1:00.0, [N/A]", None),
+            ("00000000:C1:00.0, Enabled\n00000000:C2:00.0, Enabled", None),
+            ("No devices were found", None),
+            ("", None),
+        ] {
+            assert_eq!(told(line, "0000:c1:00.0".parse().unwrap()), expected, "{line}");
+        }
     }
 
     #[track_caller]

@@ -35,8 +35,10 @@ const BETWEEN: Duration = Duration::from_millis(250);
 /// Units that stop when this one does.
 const DRAGGED: [&str; 5] =
     ["RequiredBy", "BoundBy", "ConsistsOf", "RequisiteOf", "PropagatesStopTo"];
-/// Units that would start it again, or that it starts when it ends.
-const WAKING: [&str; 4] = ["TriggeredBy", "UpheldBy", "OnSuccess", "OnFailure"];
+/// Units that would start it again.
+const WAKING: [&str; 2] = ["TriggeredBy", "UpheldBy"];
+/// Units that it starts when it ends, in whatever state they are.
+const FOLLOWING: [&str; 2] = ["OnSuccess", "OnFailure"];
 const PROPERTIES: [&str; 21] = [
     "Id",
     "LoadState",
@@ -235,13 +237,10 @@ impl LiveHost {
         if let Some(other) = self.first_active(self.dragged(unit)?)? {
             return Err(format!("stopping {service} would stop {other} too: stop both yourself"));
         }
-        // Of the failures that it leads to none is to come: that some would start is enough.
-        let waking = words(unit, &WAKING)?;
-        let ends: BTreeSet<String> = words(unit, &["OnSuccess", "OnFailure"])?;
-        if let Some(other) = ends.first() {
+        if let Some(other) = words(unit, &FOLLOWING)?.first() {
             return Err(format!("{other} would start when {service} ends: stop it yourself"));
         }
-        match self.first_active(waking)? {
+        match self.first_active(words(unit, &WAKING)?)? {
             Some(other) => Err(format!("{other} would start {service} again: stop both yourself")),
             None => Ok(()),
         }
