@@ -53,6 +53,8 @@ pub(crate) fn correct(measured: &Measured, pair: &mut Pair) {
     pair.confidence = match tested.outcome {
         Outcome::Intact if !tested.is_sampled() => Confidence::Possible,
         Outcome::Intact if !agreed || tested.watched != Some(true) => Confidence::Probable,
+        // That it refused is sure; what it would have come to is not.
+        Outcome::Refused => Confidence::Possible,
         _ if elsewhere => Confidence::Probable,
         _ => Confidence::Certain,
     };
@@ -139,6 +141,8 @@ mod tests {
         let mut pair = pair(before);
         correct(&measured, &mut pair);
         assert_eq!((pair.verdict, pair.basis), (after, basis));
+        let sure = pair.confidence == Confidence::Certain;
+        assert!(!(sure && pair.verdict == Verdict::Unknown), "{}", pair.reason);
         assert_eq!(pair.codes.is_empty(), before != after);
     }
 

@@ -230,6 +230,13 @@ fn a_plan_by_hand_is_held_to_its_road() {
     check_forged(&map, |plan| plan.road = RoadId::LiveWithout, none);
     check_forged(&without, |plan| plan.steps.extend(identity.steps.clone()), none);
     check_forged(&identity, |plan| plan.before_driver = true, none);
+    // What is closed or switched off is given back.
+    let gives_back = |act: &Op| matches!(act, Op::Unfence { .. } | Op::RestorePersistence { .. });
+    assert!(map.steps.iter().any(|step| matches!(step.act, Op::Unfence { .. })));
+    assert!(map.steps.iter().any(|step| matches!(step.act, Op::RestorePersistence { .. })));
+    for (at, _) in map.steps.iter().enumerate().filter(|(_, step)| gives_back(&step.act)) {
+        check_forged(&map, |plan| drop(plan.steps.remove(at)), "does not give back");
+    }
     // No word of the operator, no trial on one device, no safe environment first.
     check_forged(
         &identity,

@@ -139,11 +139,11 @@ fn signs(a: &[Run], b: &[Run], failed: &mut Vec<String>, unknown: &mut Vec<Strin
             degenerate * 100.0
         ));
     }
-    let of_both = of_a.share(of_a.degenerate);
-    if of_both > MOST_DEGENERATE {
+    let of_own = of_a.share(of_a.degenerate);
+    if of_own > MOST_DEGENERATE {
         unknown.push(format!(
             "{:.0} % of A's own answers are one repeated character: A proves nothing about B",
-            of_both * 100.0
+            of_own * 100.0
         ));
     }
     let errors = of_b.share(of_b.failed) - of_a.share(of_a.failed);
