@@ -102,7 +102,9 @@ pub fn place(target: &str, address: PciAddress) -> Option<Place> {
             ancestors.push(step);
         }
     }
-    let ends_there = ancestors.pop() == Some(address);
+    // Whatever else a directory on the way is called, the last one is the function.
+    let last = target.trim_end_matches('/').rsplit('/').next()?.parse() == Ok(address);
+    let ends_there = last && ancestors.pop() == Some(address);
     // A tree has no more levels than buses, and nothing hangs below itself.
     let is_tree = ancestors.len() <= MOST_LEVELS && !ancestors.contains(&address);
     (ends_there && is_tree).then_some(Place { root, ancestors })
@@ -267,6 +269,18 @@ mod tests {
         assert_eq!(regions[0].kind, "msi");
         let error = reserved_regions("0x1 0x2").unwrap_err();
         assert_eq!(error, "a line of reserved_regions is \"0x1 0x2\"");
+    }
+
+    #[test]
+    fn a_place_ends_with_the_device() {
+        let address: PciAddress = "0000:01:00.0".parse().unwrap();
+        for (target, is) in [
+            ("../../../devices/pci0000:00/0000:00:01.1/0000:01:00.0", true),
+            ("../../../devices/pci0000:00/0000:01:00.0/other", false),
+            ("../../../devices/pci0000:00/0000:01:00.0/0000:00:00\u{a1}0", false),
+        ] {
+            assert_eq!(place(target, address).is_some(), is, "{target}");
+        }
     }
 
     proptest! {
