@@ -25,7 +25,7 @@ use peerway_write::history::history;
 use peerway_write::journal::{Journal, JournalError};
 use peerway_write::live::blocking;
 use peerway_write::store::{DirectoryStore, StoreError};
-use peerway_write::transaction::{self, Ending, Left, Settings, TransactionError};
+use peerway_write::transaction::{self, Ending, Ladder, Left, Settings, TransactionError};
 use peerway_write::{Host, WriteGrant, recovery};
 use thiserror::Error;
 
@@ -66,7 +66,13 @@ pub(crate) enum ChangeCommand {
     /// Take back what is under way
     Rollback(At),
     /// Finish what a crash or a holder left: the first state, or the last
-    Recover(At),
+    Recover {
+        /// Reset a device that does not come back even where boards like it are reported to hang then
+        #[arg(long)]
+        reset: bool,
+        #[command(flatten)]
+        at: At,
+    },
     /// Take back everything that was ever set here and is in force
     Undo {
         /// Everything
@@ -201,7 +207,7 @@ fn at(command: &ChangeCommand) -> Option<&At> {
         | ChangeCommand::AtBoot { at, .. }
         | ChangeCommand::Confirm(at)
         | ChangeCommand::Rollback(at)
-        | ChangeCommand::Recover(at)
+        | ChangeCommand::Recover { at, .. }
         | ChangeCommand::History(at) => at,
         ChangeCommand::SnapshotChild | ChangeCommand::WriteChild { .. } => return None,
     })
@@ -316,7 +322,14 @@ fn change(
         ChangeCommand::Apply { confirm_within, .. } => *confirm_within,
         _ => 0,
     };
-    let settings = Settings { confirm_within, interrupted: &flag };
+    let ladder = match command {
+        ChangeCommand::Recover { reset: true, .. } => Ladder::Reset,
+        ChangeCommand::Recover { .. } | ChangeCommand::Rollback(_) | ChangeCommand::Undo { .. } => {
+            Ladder::Again
+        }
+        _ => Ladder::Once,
+    };
+    let settings = Settings { confirm_within, interrupted: &flag, ladder };
     let ending = match command {
         ChangeCommand::Apply { .. } => match plan {
             Some(plan) if plan.before_driver => {
@@ -349,7 +362,7 @@ fn change(
             let ending = recovery::roll_back(grant, host, settings, why)?;
             return Ok(asked_back(&ending, output));
         }
-        ChangeCommand::Recover(_) | ChangeCommand::DeadMan { .. } => {
+        ChangeCommand::Recover { .. } | ChangeCommand::DeadMan { .. } => {
             peerway_write::recover(grant, host, settings)?
         }
         ChangeCommand::Undo { .. } => {

@@ -101,6 +101,11 @@ pub enum Op {
         /// The driver that is to be bound after it.
         driver: String,
     },
+    /// Resets one function that no driver has (`reset` in its directory). Part of a way back only.
+    Reset {
+        /// The device.
+        device: PciAddress,
+    },
     /// Writes the type of a group, found anew through a member, and reads it back.
     WriteGroupType {
         /// The group's number when the plan was made.
@@ -274,6 +279,7 @@ impl Op {
             Self::ClearOverride { .. } => "clear_driver_override",
             Self::Unbind { .. } => "unbind",
             Self::Probe { .. } => "drivers_probe",
+            Self::Reset { .. } => "reset",
             Self::WriteGroupType { .. } => "write_group_type",
             Self::WriteAcs { .. } => "write_acs",
             Self::LoadModule { .. } => "load_module",
@@ -301,6 +307,7 @@ impl Op {
             }
             Self::Unbind { driver, .. } => Some(format!("/sys/bus/pci/drivers/{driver}/unbind")),
             Self::Probe { .. } => Some("/sys/bus/pci/drivers_probe".to_owned()),
+            Self::Reset { device: at } => Some(device(at, "reset")),
             Self::WriteGroupType { group, .. } => {
                 Some(format!("/sys/kernel/iommu_groups/{group}/type"))
             }
@@ -341,7 +348,9 @@ impl Op {
             Self::RestorePersistence { device } => format!("persistence of {device} as before"),
             Self::SetOverride { driver, .. } => driver.clone(),
             Self::ClearOverride { .. } => "none".to_owned(),
-            Self::Unbind { device, .. } | Self::Probe { device, .. } => device.to_string(),
+            Self::Unbind { device, .. } | Self::Probe { device, .. } | Self::Reset { device } => {
+                device.to_string()
+            }
             Self::WriteGroupType { to, .. } => to.clone(),
             Self::WriteAcs { mask, bits, .. } => format!("bits {mask:#06x} = {bits:#06x}"),
             Self::LoadModule { module } => format!("{module} loaded"),
@@ -361,7 +370,8 @@ impl Op {
             | Self::SetOverride { device, .. }
             | Self::ClearOverride { device }
             | Self::Unbind { device, .. }
-            | Self::Probe { device, .. } => vec![*device],
+            | Self::Probe { device, .. }
+            | Self::Reset { device } => vec![*device],
             Self::WriteGroupType { member, .. } => vec![*member],
             Self::WriteAcs { port, .. } => vec![*port],
             Self::Map(entry) | Self::Unmap(entry) => vec![entry.requester, entry.target],

@@ -16,6 +16,7 @@ use crate::journal::{Entry, Journal, JournalError, Transaction, Way};
 use crate::mutator::{Host, WriteError, is_reached, spell};
 use crate::scope;
 use crate::store::StoreError;
+use crate::transaction::{Ladder, Settings};
 use crate::wait;
 
 /// From 7.2 on a type is refused with EBUSY while a device of the group is being reset; resets
@@ -89,6 +90,8 @@ pub struct Executor<'a, 's> {
     pub interrupted: &'a AtomicBool,
     /// Last record of the kernel log before the part that runs now.
     pub mark: u64,
+    /// What is tried where a device does not come back.
+    pub ladder: Ladder,
 }
 
 impl std::fmt::Debug for Executor<'_, '_> {
@@ -102,6 +105,18 @@ pub(crate) fn words(found: &Found) -> &str {
     match found {
         Found::Nothing => "none",
         Found::Value(text) => text,
+    }
+}
+
+impl<'a, 's> Executor<'a, 's> {
+    /// One for a command that was set so.
+    pub fn new(
+        host: &'a mut dyn Host,
+        journal: &'a mut Journal<'s>,
+        settings: Settings<'a>,
+    ) -> Self {
+        let Settings { interrupted, ladder, .. } = settings;
+        Self { host, journal, interrupted, mark: 0, ladder }
     }
 }
 
@@ -178,6 +193,8 @@ impl Executor<'_, '_> {
                 let flag = (way == Way::Forward).then_some(self.interrupted);
                 wait::wait(self.host, until, *seconds, self.mark, flag)?;
             }
+            // What it does leaves nothing to read back.
+            Op::Reset { .. } => self.perform(&real)?,
             real if is_reached(real, &found) => {}
             real => {
                 self.perform(real)?;
@@ -250,6 +267,7 @@ pub(crate) fn harms_holders(act: &Op) -> bool {
     match act {
         Op::Unbind { .. }
         | Op::Probe { .. }
+        | Op::Reset { .. }
         | Op::SetOverride { .. }
         | Op::ClearOverride { .. }
         | Op::WriteGroupType { .. }
@@ -277,7 +295,9 @@ pub(crate) fn harms_holders(act: &Op) -> bool {
 /// The device that an unbinding or binding concerns.
 pub(crate) fn bound_device(act: &Op) -> Option<PciAddress> {
     match act {
-        Op::Unbind { device, .. } | Op::Probe { device, .. } => Some(*device),
+        Op::Unbind { device, .. } | Op::Probe { device, .. } | Op::Reset { device } => {
+            Some(*device)
+        }
         _ => None,
     }
 }

@@ -55,12 +55,14 @@ impl Seen {
         })
     }
 
-    /// The first trouble of a driver with a device.
-    pub fn of_driver(&self, device: PciAddress) -> Option<&Trouble> {
-        self.troubles
-            .iter()
-            .filter(|one| one.kind != Kind::Fault)
-            .find(|one| one.device.is_none_or(|other| other.same_device(device)))
+    /// The first trouble of a driver with a device, or with one that it does not name.
+    pub fn of_driver(&self, device: Option<PciAddress>) -> Option<&Trouble> {
+        self.troubles.iter().filter(|one| one.kind != Kind::Fault).find(|one| {
+            match (one.device, device) {
+                (Some(other), Some(device)) => other.same_device(device),
+                (other, device) => other == device,
+            }
+        })
     }
 }
 

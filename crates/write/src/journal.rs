@@ -7,6 +7,7 @@
 
 mod state;
 
+use peerway_core::address::PciAddress;
 use peerway_roads::op::Found;
 use peerway_roads::{Op, Outcome, Plan};
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,20 @@ pub enum Entry {
     PendingHolder {
         /// Who.
         holders: Vec<String>,
+    },
+    /// A device was bound again, and did not come up.
+    Fallen {
+        /// Which.
+        device: PciAddress,
+        /// Its driver.
+        driver: String,
+        /// What the driver says.
+        why: String,
+    },
+    /// It was reset or bound anew, and came up.
+    Risen {
+        /// Which.
+        device: PciAddress,
     },
     /// A step cannot be taken back now.
     Remains {

@@ -39,6 +39,8 @@ use limits::Limits;
 const UNBIND_PATIENCE: Duration = Duration::from_mins(1);
 /// A GPU with its firmware takes tens of seconds to come up.
 const PROBE_PATIENCE: Duration = Duration::from_mins(3);
+/// The kernel waits a minute for a device after its reset (`PCIE_RESET_READY_POLL_MS`).
+const RESET_PATIENCE: Duration = Duration::from_secs(90);
 /// Mode of files that anybody may read.
 const READABLE: u32 = 0o644;
 /// Everything else is a matter of moments, unless the device's lock is held.
@@ -230,7 +232,7 @@ impl Mutator for LiveHost {
                     driver => Found::Value(driver.to_owned()),
                 }
             }
-            Op::Unbind { device, .. } | Op::Probe { device, .. } => {
+            Op::Unbind { device, .. } | Op::Probe { device, .. } | Op::Reset { device } => {
                 let directory = format!("/sys/bus/pci/devices/{device}");
                 // A device that is gone is not one without a driver.
                 text(&format!("{directory}/vendor"))?;
@@ -306,6 +308,14 @@ impl Mutator for LiveHost {
             Op::Probe { device, .. } => {
                 let path = "/sys/bus/pci/drivers_probe";
                 self.write(act, path, &device.to_string(), PROBE_PATIENCE)
+            }
+            Op::Reset { device } => {
+                // With a driver the kernel would ask it to take part.
+                if self.current(act)? != Found::Nothing {
+                    let why = "a driver is bound".to_owned();
+                    return Err(WriteError::NotOffered { act: spell(act), why });
+                }
+                self.write(act, &file(device, "reset"), "1", RESET_PATIENCE)
             }
             Op::WriteGroupType { member, to, .. } => self.write_type(act, *member, to),
             Op::WriteAcs { port, mask, bits } => {

@@ -162,6 +162,8 @@ pub fn is_reached(act: &Op, found: &Found) -> bool {
         Op::Unmap(_) => value != Some("mapped"),
         Op::Nothing => true,
         // Known only once they were tried.
-        Op::Wait { .. } | Op::Unfence { .. } | Op::RestorePersistence { .. } => false,
+        Op::Reset { .. } | Op::Wait { .. } | Op::Unfence { .. } | Op::RestorePersistence { .. } => {
+            false
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! Back to the first state, or on to the last.
 
+mod compared;
+mod ladder;
 mod order;
 
-use peerway_core::snapshot::iommu::DomainType;
+use std::collections::BTreeMap;
+
+use peerway_core::address::PciAddress;
 use peerway_read::root::SMALL;
 use peerway_roads::op::{Environment, Found};
-use peerway_roads::plan::{Difference, Step};
+use peerway_roads::plan::Step;
 use peerway_roads::{Op, Outcome, Plan};
 
 use crate::executor::{Executor, StepError, bound_device, harms_holders};
@@ -16,6 +20,7 @@ use crate::mutator::{Host, WriteError, is_reached, spell};
 use crate::scope;
 use crate::transaction::{Ending, Left, Settings, TransactionError, go_on};
 use crate::wait;
+use ladder::Board;
 use order::Order;
 
 /// Finishes what a crash, a holder or a failing step left: after one call the host is in the first
@@ -40,7 +45,7 @@ pub fn recover(
     };
     host.take_up(&id, &plan);
     let journal = &mut grant.journal;
-    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let mut executor = Executor::new(host, journal, settings);
     if let Some(gone) = gone_with_boot(&mut executor)? {
         return Ok(gone);
     }
@@ -120,7 +125,7 @@ pub fn roll_back(
         return Ok(Ending::Nothing);
     }
     let journal = &mut grant.journal;
-    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let mut executor = Executor::new(host, journal, settings);
     match gone_with_boot(&mut executor)? {
         Some(gone) => Ok(gone),
         None => back(&mut executor, why, None),
@@ -136,7 +141,7 @@ pub fn undo_all(
     let boot = boot_now(host)?;
     let mut endings = Vec::new();
     let journal = &mut grant.journal;
-    let executor = &mut Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let executor = &mut Executor::new(host, journal, settings);
     if executor.journal.open_transaction().is_some() {
         endings.push(match gone_with_boot(executor)? {
             Some(gone) => gone,
@@ -206,14 +211,14 @@ pub(crate) fn back(
     // What went wrong forward is known; here it counts what goes wrong on the way back. Going back
     // does not need it: a log that nobody can read keeps nothing changed.
     let mark = health::mark(executor.host);
-    let left = match inverses(executor, &plan) {
-        Ok(left) => left,
+    let Back { left, risen } = match inverses(executor, &plan) {
+        Ok(back) => back,
         Err(why) => return stuck(executor, id, why),
     };
     if !left.is_empty() {
         return remains(executor, id, left);
     }
-    let (wrong, doubts) = compared(executor, &plan, mark)?;
+    let (wrong, doubts) = compared::compared(executor, &plan, mark, &risen)?;
     if !wrong.is_empty() {
         let left = wrong.into_iter().map(|why| Left { step: 0, why }).collect();
         return remains(executor, id, left);
@@ -265,41 +270,71 @@ enum Stuck {
     Ended(TransactionError),
 }
 
+/// What the inverses came to.
+#[derive(Default)]
+struct Back {
+    /// Steps that remain.
+    left: Vec<Left>,
+    /// Devices that came up on the ladder, with the last record of the kernel log before.
+    risen: BTreeMap<PciAddress, u64>,
+}
+
 /// Takes the inverses, and says which remain. One that fails keeps what has to come after it, and
 /// not what is another device's: a board that is dead leaves no other one changed.
-fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Vec<Left>, Stuck> {
+fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Back, Stuck> {
     let begun = executor.journal.open_transaction().map(|one| one.begun()).unwrap_or_default();
-    if let Some(left) = closed(executor, plan, &begun)? {
-        return Ok(vec![left]);
+    let mut back = Back::default();
+    if let Some(failed) = closed(executor, plan, &begun)? {
+        back.left.push(failed);
+        return Ok(back);
     }
-    let mut left = Vec::new();
     let mut order = Order::of(plan);
+    for (device, came) in ladder::fallen(executor, plan) {
+        match came {
+            Ok(mark) => {
+                back.risen.insert(device, mark);
+            }
+            Err(Stuck::Step(failed)) => {
+                order.fails(0, &Op::Reset { device });
+                back.left.push(failed);
+            }
+            Err(stuck) => return Err(stuck),
+        }
+    }
     for one in begun.iter().rev() {
         let inverse = match one.act.inverse(&one.found) {
             Ok(Op::Nothing) => continue,
             Ok(inverse) => inverse,
             Err(why) => {
                 order.fails(one.step, &one.act);
-                left.push(Left { step: one.step, why: why.to_string() });
+                back.left.push(Left { step: one.step, why: why.to_string() });
                 continue;
             }
         };
         if let Some(step) = order.waits_for(&inverse) {
             let why = format!("{} waits for step {step}", spell(&inverse));
-            left.push(Left { step: one.step, why });
+            back.left.push(Left { step: one.step, why });
             continue;
         }
         harmless(executor, plan, &inverse)?;
-        match take(executor, one.step, &inverse) {
+        let taken = match &inverse {
+            Op::Probe { device, driver } => {
+                let board = Board { step: one.step, device: *device, driver };
+                let came = ladder::bind(executor, plan, board);
+                came.map(|mark| back.risen.extend(mark.map(|mark| (*device, mark))))
+            }
+            other => take(executor, one.step, other),
+        };
+        match taken {
             Ok(()) => {}
             Err(Stuck::Step(failed)) => {
                 order.fails(one.step, &inverse);
-                left.push(failed);
+                back.left.push(failed);
             }
             Err(stuck) => return Err(stuck),
         }
     }
-    Ok(left)
+    Ok(back)
 }
 
 /// Whatever follows, new jobs begin without peer access: the safe environment, out of turn.
@@ -371,56 +406,6 @@ fn take(executor: &mut Executor<'_, '_>, step: u32, act: &Op) -> Result<(), Stuc
         }
         Err(error) => Err(Stuck::Step(Left { step, why: error.to_string() })),
     }
-}
-
-/// What of the goal's own devices is not as the plan found it or did not come back, and what of
-/// that cannot be told.
-fn compared(
-    executor: &mut Executor<'_, '_>,
-    plan: &Plan,
-    mark: Result<u64, WriteError>,
-) -> Result<(Vec<String>, Vec<String>), TransactionError> {
-    let snapshot = executor.host.snapshot()?;
-    let ours = |one: &Difference| {
-        one.source.starts_with("/sys/bus/pci/")
-            || one.source.starts_with("/proc/driver/nvidia/gpus/")
-    };
-    let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
-    for one in plan.differences(&snapshot).into_iter().filter(ours) {
-        let shown = |text: &Option<String>| text.clone().unwrap_or_else(|| "nothing".to_owned());
-        let (planned, now) = (shown(&one.planned), shown(&one.now));
-        let text = format!("{} was {planned} and is {now}", one.source);
-        let is_type = one.source.ends_with("/iommu_group/type");
-        let read = DomainType::from_word(&now);
-        if is_type && DomainType::from_word(&planned).may_read_as(&read) {
-            doubts.push(format!("{text}: the kernel fell back to strict invalidation"));
-        } else {
-            wrong.push(text);
-        }
-    }
-    match mark.and_then(|mark| health::since(executor.host, mark)) {
-        Ok(seen) => {
-            let troubles = plan.goal.devices.iter().filter_map(|device| seen.of_driver(*device));
-            for trouble in troubles {
-                let text = format!(
-                    "a device did not come back: {}; it needs a reset, or the host a reboot",
-                    trouble.text
-                );
-                if !wrong.contains(&text) {
-                    wrong.push(text);
-                }
-            }
-            if seen.lost {
-                doubts.push(
-                    "whether each driver came back without an error: records of the kernel log \
-                     were lost on the way back"
-                        .to_owned(),
-                );
-            }
-        }
-        Err(why) => doubts.push(format!("whether each driver came back without an error: {why}")),
-    }
-    Ok((wrong, doubts))
 }
 
 /// Writes the safe environment of the last plan out of turn: what was proved holds no more.

@@ -43,6 +43,21 @@ pub struct Settings<'a> {
     pub confirm_within: u64,
     /// Set by a signal.
     pub interrupted: &'a AtomicBool,
+    /// What is tried where a device does not come back.
+    pub ladder: Ladder,
+}
+
+/// How far the way back goes for a device that does not come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ladder {
+    /// It is reset once, if boards like it are not reported to hang then, and bound anew; what did not
+    /// come back for an earlier command is left as it is. For commands that nobody waits for.
+    #[default]
+    Once,
+    /// What did not come back earlier is bound anew too: somebody may have mended it.
+    Again,
+    /// It is reset, whatever is reported of boards like it.
+    Reset,
 }
 
 /// What a command came to.
@@ -138,7 +153,7 @@ pub fn apply(
     host.keep_for(&id)?;
     journal.append(begin)?;
     host.take_up(&id, plan);
-    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let mut executor = Executor::new(host, journal, settings);
     match phases(&mut executor, plan) {
         Ok(()) => finish_or_wait(&mut executor, id, plan, &snapshot, settings),
         Err(failure) => {

@@ -113,7 +113,9 @@ fn look(host: &dyn Host, until: &Until, mark: u64) -> Result<Look, StepError> {
         },
         Until::Healthy { device, driver } => {
             let seen = health::since(host, mark)?;
-            if let Some(trouble) = seen.of_driver(*device) {
+            let whose = [Some(*device), None].into_iter();
+            let troubles = whose.filter_map(|device| seen.of_driver(device));
+            if let Some(trouble) = troubles.min_by_key(|trouble| trouble.line) {
                 return Ok(Look::Never(trouble.text.clone()));
             }
             if seen.lost {

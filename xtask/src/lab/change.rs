@@ -17,7 +17,7 @@ use super::script;
 
 mod agreement;
 mod board;
-mod crash;
+pub(super) mod crash;
 mod eras;
 mod fence;
 mod others;

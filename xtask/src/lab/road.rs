@@ -18,6 +18,7 @@ use super::product::{self, Part};
 use super::scenario::probes_of;
 use super::{paths, script};
 
+mod crash;
 mod gates;
 mod lost;
 mod story;
@@ -38,10 +39,15 @@ const PROBE: &str = "/lab/bin/lab-copy";
 const LIMIT: Duration = Duration::from_mins(20);
 
 /// All parts, in the order of the document.
-pub const PARTS: [Part; 3] = [
+pub const PARTS: [Part; 4] = [
     Part { name: "gates", title: "Where no plan is made", run: gates::run },
     Part { name: "story", title: "From plan to word, and back", run: story::run },
     Part { name: "lost", title: "A map that is lost, or held", run: lost::run },
+    Part {
+        name: "kill",
+        title: "The process is killed at a record of the journal",
+        run: crash::run,
+    },
 ];
 
 /// The part of a name.

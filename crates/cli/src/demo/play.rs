@@ -18,7 +18,7 @@ use peerway_write::grant::Place;
 use peerway_write::history::{Record, history};
 use peerway_write::journal::{Entry, Journal, Way};
 use peerway_write::store::MemoryStore;
-use peerway_write::transaction::{Settings, TransactionError};
+use peerway_write::transaction::{Ladder, Settings, TransactionError};
 
 use super::DemoError;
 
@@ -86,7 +86,8 @@ impl Stage {
         command: impl FnOnce(WriteGrant<'_>, &mut SimHost, Settings<'_>) -> Result<T, TransactionError>,
     ) -> Result<T, DemoError> {
         let flag = AtomicBool::new(false);
-        let settings = Settings { confirm_within: CONFIRM_WITHIN, interrupted: &flag };
+        let settings =
+            Settings { confirm_within: CONFIRM_WITHIN, interrupted: &flag, ladder: Ladder::Once };
         let grant =
             WriteGrant::take(&mut self.store, Place::Simulated).map_err(TransactionError::from)?;
         Ok(command(grant, &mut self.host, settings)?)

@@ -83,7 +83,9 @@ impl Op {
             Self::Map(_) if found.value().is_some() => Self::Nothing,
             Self::Map(entry) => Self::Unmap(entry.clone()),
             Self::Unmap(entry) if was("mapped") => Self::Map(entry.clone()),
-            Self::Unmap(_) | Self::Wait { .. } | Self::Nothing => Self::Nothing,
+            Self::Unmap(_) | Self::Reset { .. } | Self::Wait { .. } | Self::Nothing => {
+                Self::Nothing
+            }
         })
     }
 }

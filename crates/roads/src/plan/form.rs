@@ -98,8 +98,9 @@ fn fits(plan: &Plan, phase: Phase, act: &Op) -> bool {
         | Op::ClearOverride { .. }
         | Op::Unbind { .. }
         | Op::Probe { .. } => road == RoadId::IdentityGroups && (on_devices || phase == Control),
-        // Of these a plan has the inverses only.
-        Op::Start { .. }
+        // Of these a plan has the inverses only, and what brings a device back.
+        Op::Reset { .. }
+        | Op::Start { .. }
         | Op::Persistence { on: true, .. }
         | Op::RemoveEnvironment
         | Op::Uninstall { .. }

@@ -55,7 +55,7 @@ impl SimHost {
                     Some(driver) => Found::Value(driver.to_owned()),
                 }
             }
-            Op::Unbind { device, .. } | Op::Probe { device, .. } => {
+            Op::Unbind { device, .. } | Op::Probe { device, .. } | Op::Reset { device } => {
                 self.need_path(*device)?;
                 self.driver_of(*device).map_or(Found::Nothing, Found::Value)
             }
@@ -112,6 +112,7 @@ impl SimHost {
             }
             Op::Unbind { device, driver } => self.unbind(*device, driver)?,
             Op::Probe { device, .. } => self.probe(*device)?,
+            Op::Reset { device } => self.reset(*device)?,
             Op::WriteGroupType { member, to, .. } => self.write_type(*member, to)?,
             Op::WriteAcs { port, mask, bits } => {
                 let (offset, control) = self.acs(*port)?;

@@ -217,6 +217,21 @@ impl SimHost {
         Ok(())
     }
 
+    /// `reset` of a function (`drivers/pci/pci-sysfs.c`, `reset_store`): there where the kernel knows a
+    /// method.
+    pub(super) fn reset(&mut self, device: PciAddress) -> Result<(), SimError> {
+        let path = self.need_path(device)?;
+        if self.is_stuck(device) {
+            return Err(SimError::Hangs);
+        }
+        let methods = self.text(&format!("{path}/reset_method")).unwrap_or_default();
+        if methods.trim().is_empty() {
+            return Err(SimError::Errno(Errno::NOENT));
+        }
+        self.state.latched.remove(&device);
+        Ok(())
+    }
+
     /// The nodes of devices that user space has already: a recording holds them only where somebody had
     /// one open.
     pub(super) fn name_user_nodes(&mut self) {
@@ -289,10 +304,19 @@ impl SimHost {
             );
             self.log(ERROR, &text, None);
         }
+        let latched = self.state.latched.contains(&device);
+        if latched {
+            let text = "NVRM: unexpected WPR2 already up, cannot proceed with booting GSP";
+            self.log(ERROR, text, None);
+        }
         let fails = rejected
+            || latched
             || self.state.fails_under_identity && current == "identity"
             || self.state.fails_when_rebound;
         if fails {
+            if self.state.fails_until_reset {
+                self.state.latched.insert(device);
+            }
             for text in [
                 format!(
                     "NVRM: GPU{minor} kfspSendBootCommands_GH100: FSP boot cmds failed. RM cannot boot."

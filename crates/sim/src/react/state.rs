@@ -34,6 +34,13 @@ pub struct State {
     pub refuses_identity: BTreeSet<String>,
     /// Boards fail when they are bound again at all.
     pub fails_when_rebound: bool,
+    /// Boards that failed once fail until they are reset: what booted them is still there (WPR2, in the
+    /// words of the driver).
+    #[serde(default)]
+    pub fails_until_reset: bool,
+    /// Boards of which that is so now.
+    #[serde(default)]
+    pub latched: BTreeSet<PciAddress>,
     /// Writes of a type that meet a reset of a device (7.2 and later).
     pub resets_in_progress: u32,
     /// No queue for deferred flushes can be had: a group told `DMA-FQ` reads `DMA`.

@@ -1,5 +1,7 @@
 //! What the records of a transaction come to.
 
+use std::collections::BTreeMap;
+
 use peerway_core::address::PciAddress;
 use peerway_roads::op::Found;
 use peerway_roads::service::Service;
@@ -135,6 +137,8 @@ impl<'j> Transaction<'j> {
                 | Entry::Intent { way: Way::Forward, .. }
                 | Entry::Done { .. }
                 | Entry::Doubt { .. }
+                | Entry::Fallen { .. }
+                | Entry::Risen { .. }
                 | Entry::Failed { .. } => {}
             }
         }
@@ -196,6 +200,29 @@ impl<'j> Transaction<'j> {
             }
         }
         begun
+    }
+
+    /// Devices that were bound again and did not come up, with their drivers and what those say.
+    pub fn fallen(&self) -> BTreeMap<PciAddress, (String, String)> {
+        let mut fallen = BTreeMap::new();
+        for entry in &self.entries {
+            match entry {
+                Entry::Fallen { device, driver, why } => {
+                    fallen.insert(*device, (driver.clone(), why.clone()));
+                }
+                Entry::Risen { device } => {
+                    fallen.remove(device);
+                }
+                _ => {}
+            }
+        }
+        fallen
+    }
+
+    /// Whether a reset of a device was begun.
+    pub fn was_reset(&self, device: PciAddress) -> bool {
+        let reset = Op::Reset { device };
+        self.entries.iter().any(|entry| matches!(entry, Entry::Intent { act, .. } if *act == reset))
     }
 
     /// Steps that were carried out.

@@ -254,6 +254,28 @@ fn a_device_that_is_gone_is_not_one_without_a_driver() {
     assert!(matches!(host.current(&probe("0000:02:00.0")), Err(WriteError::Unreadable { .. })));
 }
 
+/// With a driver the kernel would have it take part in the reset.
+#[test]
+fn only_a_device_without_a_driver_is_reset() {
+    let place = tree();
+    let mut host = host(place.path());
+    let reset = Op::Reset { device: DEVICE.parse().unwrap() };
+    let file = format!("sys/devices/{DEVICE}/reset");
+    std::fs::write(place.path().join(&file), "").unwrap();
+    let driver = place.path().join("sys/devices").join(DEVICE).join("driver");
+    symlink("../../bus/pci/drivers/nvidia", &driver).unwrap();
+    allow(&mut host, &[set_override(DEVICE)], "");
+    let error = host.perform(&reset).unwrap_err();
+    assert!(error.to_string().contains("a driver is bound"), "{error}");
+    assert_eq!(read(place.path(), &file), "");
+    std::fs::remove_file(&driver).unwrap();
+    host.perform(&reset).unwrap();
+    assert!(read(place.path(), &file).starts_with('1'));
+    // Another function's is none of the plan's.
+    let other = Op::Reset { device: SIBLING.parse().unwrap() };
+    assert!(host.perform(&other).is_err());
+}
+
 /// While a device's lock is held, its override is unknown, and nobody waits for it.
 #[test]
 fn an_override_behind_a_lock_is_unknown() {

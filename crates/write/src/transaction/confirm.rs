@@ -38,7 +38,7 @@ pub fn confirm(
         return recover(grant, host, settings);
     }
     let late = host.uptime() > until;
-    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let mut executor = Executor::new(host, journal, settings);
     executor.mark = executor.journal.open_transaction().and_then(|one| one.mark()).unwrap_or(0);
     let still = if late {
         Err(StepError::Waited {

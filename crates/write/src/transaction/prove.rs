@@ -40,7 +40,7 @@ pub fn prove(
         Ok(held) => return Err(TransactionError::Held(held)),
         Err(why) => return Err(TransactionError::Held(vec![why])),
     }
-    let mut executor = Executor { host, journal, interrupted: settings.interrupted, mark: 0 };
+    let mut executor = Executor::new(host, journal, settings);
     let proof = executor
         .set_mark()
         .and_then(|()| copied(&mut executor, &plan))

@@ -16,13 +16,13 @@ use peerway_sim::react::SimHost;
 use peerway_write::grant::Place;
 use peerway_write::mutator::{Copied, Host, Mutator};
 use peerway_write::store::MemoryStore;
-use peerway_write::transaction::{Ending, Settings, TransactionError};
+use peerway_write::transaction::{Ending, Ladder, Settings, TransactionError};
 use peerway_write::{WriteError, WriteGrant};
 
 pub(crate) static QUIET: AtomicBool = AtomicBool::new(false);
 
 pub(crate) const SETTINGS: Settings<'static> =
-    Settings { confirm_within: 600, interrupted: &QUIET };
+    Settings { confirm_within: 600, interrupted: &QUIET, ladder: Ladder::Once };
 
 pub(crate) fn named(name: &str) -> SimHost {
     SimHost::named(name).unwrap().unwrap()

@@ -9,6 +9,8 @@ mod common;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod ladder;
+#[cfg(test)]
 mod lasting;
 #[cfg(test)]
 mod transaction;

@@ -83,7 +83,11 @@ fn boards_that_do_not_come_back_at_all_are_said() {
     let mut store = MemoryStore::default();
     let ending = apply(&mut store, &mut host, &plan).unwrap();
     let Ending::Remains { left, .. } = &ending else { panic!("{ending:?}") };
-    assert!(left.iter().all(|one| one.why.contains("did not come back")), "{left:?}");
+    assert!(left[0].why.contains("did not come back"), "{left:?}");
+    // What belongs to it or to the host as a whole waits: nobody is let in to a dead board.
+    let waits = format!("waits for step {}", left[0].step);
+    assert!(left[1..].iter().all(|one| one.why.ends_with(&waits)), "{left:?}");
+    assert!(left.iter().any(|one| one.why.starts_with("start: ")), "{left:?}");
 }
 
 #[test]

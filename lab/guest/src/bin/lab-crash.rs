@@ -19,6 +19,8 @@ const PRODUCT: &str = "/lab/bin/peerway";
 const STATE: &str = "/var/lib/peerway";
 const JOURNAL: &str = "/var/lib/peerway/journal.jsonl";
 const ENVIRONMENT: &str = "/run/peerway/p2p.env";
+/// There while the module of the peer map is loaded.
+const MODULE: &str = "/sys/module/peerway_map";
 const PROBE: &str = "/lab/bin/lab-copy";
 /// Longer than any apply under emulation.
 const DEADLINE: Duration = Duration::from_mins(5);
@@ -161,7 +163,7 @@ fn lifted() -> bool {
     fs::read_to_string(ENVIRONMENT).is_ok_and(|text| !text.contains("NCCL_P2P_DISABLE=1"))
 }
 
-/// What is not as it was: drivers, groups, types, overrides, and the environment.
+/// What is not as it was: drivers, groups, types, overrides, the environment and our module.
 fn differences(before: &Inventory) -> Result<Vec<String>> {
     let now = sysfs::inventory()?;
     let mut found = Vec::new();
@@ -173,8 +175,10 @@ fn differences(before: &Inventory) -> Result<Vec<String>> {
             found.push(format!("{}: {:?} and now {:?}", one.address, one.driver, other.driver));
         }
     }
-    if Path::new(ENVIRONMENT).exists() {
-        found.push(format!("{ENVIRONMENT} is there"));
+    for gone in [ENVIRONMENT, MODULE] {
+        if Path::new(gone).exists() {
+            found.push(format!("{gone} is there"));
+        }
     }
     Ok(found)
 }

@@ -15,7 +15,7 @@ use super::{PLAN, beginning, boot, plan};
 /// More records than any of these commands writes on the replica.
 const MOST: usize = 400;
 /// A hundred changes and as many recoveries, under emulation.
-const LIMIT: Duration = Duration::from_hours(2);
+pub(in crate::lab) const LIMIT: Duration = Duration::from_hours(2);
 
 /// A command that is killed, and how often.
 struct Killed {
@@ -32,30 +32,51 @@ const COMMANDS: [Killed; 3] = [
     Killed { command: "rollback", every: 12 },
 ];
 
-/// Those, or each record of all.
-fn commands() -> [Killed; 3] {
-    let each = std::env::var_os("PEERWAY_LAB_EVERY_RECORD").is_some();
-    COMMANDS.map(|one| Killed { every: if each { 1 } else { one.every }, ..one })
+/// At which records the commands are killed.
+#[derive(Clone, Copy)]
+pub(in crate::lab) enum Records {
+    /// A share of them, or each, as the environment says.
+    Share,
+    /// Each.
+    Each,
+}
+
+impl Records {
+    fn commands(self) -> [Killed; 3] {
+        let each = match self {
+            Self::Share => std::env::var_os("PEERWAY_LAB_EVERY_RECORD").is_some(),
+            Self::Each => true,
+        };
+        COMMANDS.map(|one| Killed { every: if each { 1 } else { one.every }, ..one })
+    }
 }
 
 pub(super) fn kill(kernel: &Kernel) -> Result<Facts> {
     let mut steps = beginning();
     steps.push(plan("plan"));
-    for Killed { command, every } in commands() {
-        let words =
-            ["lab-crash", "kill", command, PLAN, "1", &every.to_string(), &MOST.to_string()];
-        steps.push(Step {
-            deadline_ms: u64::try_from(LIMIT.as_millis())?,
-            ..script::run(command, &words)
-        });
-    }
+    steps.extend(kills(PLAN, Records::Share)?);
     steps.push(script::stop("guest"));
     let machine = Machine::named("replica")?;
-    let report = boot(kernel, &machine)?.limit(LIMIT).steps(steps).run()?;
+    judged(&boot(kernel, &machine)?.limit(LIMIT).steps(steps).run()?, Records::Share)
+}
+
+/// Each command of a plan, killed again and again.
+pub(in crate::lab) fn kills(plan: &str, at: Records) -> Result<Vec<Step>> {
+    let deadline_ms = u64::try_from(LIMIT.as_millis())?;
+    let step = |Killed { command, every }| {
+        let words =
+            ["lab-crash", "kill", command, plan, "1", &every.to_string(), &MOST.to_string()];
+        Step { deadline_ms, ..script::run(command, &words) }
+    };
+    Ok(at.commands().map(step).into())
+}
+
+/// What came of them.
+pub(in crate::lab) fn judged(report: &Report, at: Records) -> Result<Facts> {
     let mut facts = Facts::default();
     let mut rows = Vec::new();
-    for Killed { command, every } in commands() {
-        rows.push(judge(&mut facts, &report, command, every)?);
+    for Killed { command, every } in at.commands() {
+        rows.push(judge(&mut facts, report, command, every)?);
     }
     let heads = [
         "command",
@@ -72,8 +93,8 @@ pub(super) fn kill(kernel: &Kernel) -> Result<Facts> {
     facts.say(
         "Each was killed with SIGKILL as soon as the journal had the record, and `recover` ran once. Where the \
          change stayed after that, since it was confirmed or waits for the word, `undo --all` took it back. \
-         Each time every driver, group, type and region was then what it had been, the environment file was \
-         gone, and the next run took the same plan.",
+         Each time every driver, group, type and region was then what it had been, no module of ours was loaded, \
+         the environment file was gone, and the next run took the same plan.",
     );
     Ok(facts)
 }

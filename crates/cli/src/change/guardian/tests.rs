@@ -9,12 +9,13 @@ use peerway_roads::{Constraints, Knowledge, Plan, Request, RoadId};
 use peerway_sim::react::SimHost;
 use peerway_write::WriteGrant;
 use peerway_write::grant::Place;
-use peerway_write::transaction::{Ending, Settings, TransactionError};
+use peerway_write::transaction::{Ending, Ladder, Settings, TransactionError};
 
 use super::*;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
-const SETTINGS: Settings<'static> = Settings { confirm_within: 600, interrupted: &QUIET };
+const SETTINGS: Settings<'static> =
+    Settings { confirm_within: 600, interrupted: &QUIET, ladder: Ladder::Once };
 const JOB: u32 = 4711;
 
 fn plan(host: &SimHost) -> Plan {

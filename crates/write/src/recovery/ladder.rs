@@ -1,0 +1,204 @@
+//! What is tried where a device does not come back: it is reset, and bound anew.
+//!
+//! Every rung is a step of the executor with its record before it, and none is taken while a process
+//! holds one of the devices. A reset of one function is the kernel's own
+//! (`drivers/pci/pci-sysfs.c`, `reset_store`): it uses no method that reaches another function
+//! (`drivers/pci/pci.c`, `pci_reset_bus_function` asks that nothing else is on the bus). Where boards
+//! are reported that hang when they are reset, and the host with them, it needs the operator's word.
+
+use std::ops::RangeInclusive;
+
+use peerway_core::address::PciAddress;
+use peerway_core::snapshot::query::vendor;
+use peerway_read::root::SMALL;
+use peerway_roads::{Op, Plan};
+
+use super::{Stuck, harmless, take};
+use crate::executor::Executor;
+use crate::health;
+use crate::journal::Entry;
+use crate::transaction::{Ladder, Left, TransactionError};
+
+/// Device numbers of GB202 and its smaller kin. Of GeForce boards of it operators report resets that
+/// never end, and hosts that stop with them; of the others nothing is known.
+const MAY_HANG: RangeInclusive<u16> = 0x2b80..=0x2fff;
+
+/// A device that is bound to a driver again, or is to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Board<'a> {
+    pub(super) step: u32,
+    pub(super) device: PciAddress,
+    pub(super) driver: &'a str,
+}
+
+impl Board<'_> {
+    pub(super) fn bind(self) -> Op {
+        Op::Probe { device: self.device, driver: self.driver.to_owned() }
+    }
+
+    fn unbind(self) -> Op {
+        Op::Unbind { device: self.device, driver: self.driver.to_owned() }
+    }
+
+    fn left(self, why: String) -> Stuck {
+        Stuck::Step(Left { step: self.step, why })
+    }
+}
+
+/// The last record of the kernel log, where it can be read.
+pub(super) fn mark(executor: &Executor<'_, '_>) -> Option<u64> {
+    health::mark(executor.host).ok()
+}
+
+/// Binds a device that was unbound, by its own step; where it does not come back, the ladder. Where that
+/// was needed, the last record of the kernel log before the device came up.
+pub(super) fn bind(
+    executor: &mut Executor<'_, '_>,
+    plan: &Plan,
+    board: Board<'_>,
+) -> Result<Option<u64>, Stuck> {
+    let mut before = mark(executor);
+    let mut was_reset = false;
+    match take(executor, board.step, &board.bind()) {
+        Ok(()) => {}
+        Err(Stuck::Step(left)) => {
+            if let Some(not) = no_reset(executor, board.device) {
+                return Err(board.left(format!("{}; {not}", left.why)));
+            }
+            rung(executor, plan, &Op::Reset { device: board.device })?;
+            was_reset = true;
+            before = mark(executor);
+            harmless(executor, plan, &board.bind())?;
+            take(executor, board.step, &board.bind())?;
+        }
+        Err(stuck) => return Err(stuck),
+    }
+    match trouble(executor, board.device, before) {
+        None => Ok(before.filter(|_| was_reset)),
+        Some(why) => {
+            let driver = board.driver.to_owned();
+            let entry = Entry::Fallen { device: board.device, driver, why: why.clone() };
+            executor.journal.append(entry).map_err(ended)?;
+            climb(executor, plan, board, &why).map(Some)
+        }
+    }
+}
+
+/// Devices that an earlier command bound again, and that did not come back then.
+pub(super) fn fallen(
+    executor: &mut Executor<'_, '_>,
+    plan: &Plan,
+) -> Vec<(PciAddress, Result<u64, Stuck>)> {
+    let open = executor.journal.open_transaction();
+    let fallen = open.map(|one| one.fallen()).unwrap_or_default();
+    let mut all = Vec::new();
+    for (device, (driver, why)) in fallen {
+        let board = Board { step: 0, device, driver: &driver };
+        let came = again(executor, plan, board, &why);
+        let is_over = matches!(came, Err(Stuck::Ended(_) | Stuck::Holders(_)));
+        all.push((device, came));
+        if is_over {
+            break;
+        }
+    }
+    all
+}
+
+fn again(
+    executor: &mut Executor<'_, '_>,
+    plan: &Plan,
+    board: Board<'_>,
+    why: &str,
+) -> Result<u64, Stuck> {
+    // A ladder that was cut off may have left it without a driver.
+    rung(executor, plan, &board.bind())?;
+    if executor.ladder == Ladder::Once {
+        return Err(board.left(not_back(why, "peerway recover tries it again")));
+    }
+    climb(executor, plan, board, why)
+}
+
+/// Resets a bound device if that may be, and binds it anew.
+fn climb(
+    executor: &mut Executor<'_, '_>,
+    plan: &Plan,
+    board: Board<'_>,
+    why: &str,
+) -> Result<u64, Stuck> {
+    let not = no_reset(executor, board.device);
+    if let (Some(not), Ladder::Once) = (&not, executor.ladder) {
+        return Err(board.left(not_back(why, not)));
+    }
+    rung(executor, plan, &board.unbind())?;
+    if not.is_none() {
+        rung(executor, plan, &Op::Reset { device: board.device })?;
+    }
+    let before = mark(executor);
+    rung(executor, plan, &board.bind())?;
+    match (trouble(executor, board.device, before), before) {
+        (None, Some(before)) => {
+            executor.journal.append(Entry::Risen { device: board.device }).map_err(ended)?;
+            Ok(before)
+        }
+        (None, None) => Err(board.left(not_back(why, "the kernel log cannot be read to see"))),
+        (Some(why), _) => {
+            let tried = not.unwrap_or_else(|| "it was reset and bound anew".to_owned());
+            Err(board.left(not_back(&why, &tried)))
+        }
+    }
+}
+
+fn not_back(why: &str, tried: &str) -> String {
+    format!("a device did not come back: {why}; {tried}; if nothing helps, the host needs a reboot")
+}
+
+/// A rung: never under a holder, and under no number of the plan, whose steps are taken back once.
+fn rung(executor: &mut Executor<'_, '_>, plan: &Plan, act: &Op) -> Result<(), Stuck> {
+    harmless(executor, plan, act)?;
+    take(executor, 0, act)
+}
+
+/// What the driver said of this very device since a mark.
+fn trouble(executor: &Executor<'_, '_>, device: PciAddress, mark: Option<u64>) -> Option<String> {
+    let seen = health::since(executor.host, mark?).ok()?;
+    let own =
+        |one: &&health::Trouble| one.kind != health::Kind::Fault && one.device == Some(device);
+    seen.troubles.iter().find(own).map(|one| one.text.clone())
+}
+
+/// Why a device is not reset now.
+fn no_reset(executor: &Executor<'_, '_>, device: PciAddress) -> Option<String> {
+    let text = |name: &str| {
+        let root = executor.host.root().ok()?;
+        root.text(&format!("/sys/bus/pci/devices/{device}/{name}"), SMALL).ok()
+    };
+    let number = |name: &str| {
+        let text = text(name)?;
+        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+    };
+    let methods = text("reset_method").unwrap_or_default();
+    if methods.trim().is_empty() {
+        return Some(format!("the kernel has no way to reset {device} alone"));
+    }
+    if executor.ladder == Ladder::Reset {
+        return None;
+    }
+    let open = executor.journal.open_transaction();
+    if open.is_some_and(|one| one.was_reset(device)) {
+        return Some(format!(
+            "{device} was reset already; peerway recover --reset does it once more"
+        ));
+    }
+    match (number("vendor"), number("device")) {
+        (Some(vendor::NVIDIA), Some(board)) if MAY_HANG.contains(&board) => Some(format!(
+            "{device} is not reset by itself: resets of such boards are reported to hang, and hosts \
+             with them; peerway recover --reset does it"
+        )),
+        (Some(_), Some(_)) => None,
+        _ => Some(format!("which board {device} is cannot be read, so it is not reset by itself")),
+    }
+}
+
+fn ended(error: crate::journal::JournalError) -> Stuck {
+    Stuck::Ended(TransactionError::from(error))
+}
