@@ -19,7 +19,7 @@ use crate::health;
 use crate::journal::Entry;
 use crate::transaction::{Ladder, Left, TransactionError};
 
-/// Device numbers of GB202 and its smaller kin. Of GeForce boards of it operators report resets that
+/// Device numbers of GB202 and its smaller kin. Of gaming boards of it operators report resets that
 /// never end, and hosts that stop with them; of the others nothing is known.
 const MAY_HANG: RangeInclusive<u16> = 0x2b80..=0x2fff;
 
