@@ -4,7 +4,8 @@
  * right mind, would do. Commands:
  *
  *   mask DEVICE BITS              set its DMA mask
- *   lock DEVICE | unlock DEVICE   hold its device lock, as a stuck unbind does
+ *   lock DEVICE | unlock DEVICE   hold its device lock in a thread, as a stuck
+ *                                 unbind does
  *   raw-map DEVICE START LENGTH   map a range onto itself, unchecked
  *   raw-unmap DEVICE START LENGTH
  *   collide DEVICE START LENGTH   map memory with the DMA API until it hands
@@ -12,6 +13,7 @@
  *   stress DEVICE THREADS         map and unmap memory until "stop"
  *   stop
  */
+#include <linux/completion.h>
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
@@ -32,12 +34,16 @@
 #define SIZE		(PAGE_SIZE << ORDER)
 #define TRIES		2048
 #define THREADS		8
+/* Nothing is synchronised for memory that is mapped more than once. */
+#define AGAIN		(DMA_ATTR_NO_WARN | DMA_ATTR_SKIP_CPU_SYNC)
 
 static DEFINE_MUTEX(lock);
 static char answer[160];
 static struct pci_dev *stressed;
 static struct task_struct *threads[THREADS];
 static atomic64_t rounds, failures, wrong;
+static struct task_struct *locker;
+static DECLARE_COMPLETION(locked);
 
 static int raw_map(struct pci_dev *pdev, u64 start, u64 length, bool add)
 {
@@ -66,7 +72,7 @@ static int collide(struct pci_dev *pdev, u64 start, u64 length)
 
 	while (page && given && count < TRIES) {
 		dma_addr_t at = dma_map_page_attrs(&pdev->dev, page, 0, SIZE,
-						   DMA_BIDIRECTIONAL, DMA_ATTR_NO_WARN);
+						   DMA_BIDIRECTIONAL, AGAIN);
 
 		if (dma_mapping_error(&pdev->dev, at)) {
 			what = "error";
@@ -81,7 +87,8 @@ static int collide(struct pci_dev *pdev, u64 start, u64 length)
 	}
 	snprintf(answer, sizeof(answer), "%s after %d lowest %#llx\n", what, count, lowest);
 	while (given && count--)
-		dma_unmap_page(&pdev->dev, given[count], SIZE, DMA_BIDIRECTIONAL);
+		dma_unmap_page_attrs(&pdev->dev, given[count], SIZE,
+				     DMA_BIDIRECTIONAL, AGAIN);
 	kfree(given);
 	if (page)
 		__free_pages(page, ORDER);
@@ -152,6 +159,43 @@ static int start_stress(struct pci_dev *pdev, u64 count)
 	return 0;
 }
 
+/* A task must not go back to user space with a lock, so a thread holds it. */
+static int hold_lock(void *data)
+{
+	struct pci_dev *pdev = data;
+
+	device_lock(&pdev->dev);
+	complete(&locked);
+	while (!kthread_should_stop())
+		msleep(10);
+	device_unlock(&pdev->dev);
+	return 0;
+}
+
+static int take_lock(struct pci_dev *pdev)
+{
+	struct task_struct *task;
+
+	if (locker)
+		return -EBUSY;
+	reinit_completion(&locked);
+	task = kthread_run(hold_lock, pdev, "lab-lock");
+	if (IS_ERR(task))
+		return PTR_ERR(task);
+	wait_for_completion(&locked);
+	locker = task;
+	return 0;
+}
+
+static int give_lock(void)
+{
+	if (!locker)
+		return -EINVAL;
+	kthread_stop(locker);
+	locker = NULL;
+	return 0;
+}
+
 static int on_device(const char *verb, char *line)
 {
 	struct pci_dev *pdev = lab_device(strsep(&line, " "));
@@ -165,9 +209,9 @@ static int on_device(const char *verb, char *line)
 	else if (!strcmp(verb, "mask"))
 		error = dma_set_mask(&pdev->dev, DMA_BIT_MASK(first));
 	else if (!strcmp(verb, "lock"))
-		device_lock(&pdev->dev);
+		error = take_lock(pdev);
 	else if (!strcmp(verb, "unlock"))
-		device_unlock(&pdev->dev);
+		error = give_lock();
 	else if (!strcmp(verb, "raw-map"))
 		error = raw_map(pdev, first, second, true);
 	else if (!strcmp(verb, "raw-unmap"))
@@ -227,6 +271,7 @@ static int __init lab_dma_init(void)
 static void __exit lab_dma_exit(void)
 {
 	misc_deregister(&device);
+	give_lock();
 	stop();
 }
 

@@ -8,6 +8,7 @@ pub mod blocking;
 mod fence;
 mod files;
 mod gates;
+mod guest;
 mod limits;
 mod peer_map;
 mod persistence;

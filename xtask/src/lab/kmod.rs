@@ -18,6 +18,8 @@ use super::{paths, process, tools};
 /// The modules, and the directory of the repository that each is built in.
 const MODULES: [(&str, &str); 3] =
     [("peerway_map", "kmod"), ("lab_walk", "lab/kmod-test"), ("lab_dma", "lab/kmod-test")];
+/// The kernel's object tool reads object files with it; the package has the same name in every release.
+const LIBRARY: (&str, &str) = ("/usr/lib/x86_64-linux-gnu/libelf.so.1", "libelf-dev");
 /// Endings of the files that a build needs.
 const SOURCES: [&str; 3] = ["c", "h", "Kbuild"];
 
@@ -157,12 +159,14 @@ impl Place {
                 (compiler, compiler),
                 ("x86_64-linux-gnu-ld", "binutils-x86-64-linux-gnu"),
                 ("make", "make"),
+                LIBRARY,
             ]);
         };
-        if self.root.join("usr/bin").join(compiler).exists() {
+        let has = |path: &str| self.root.join(path.trim_start_matches('/')).exists();
+        if has(&format!("usr/bin/{compiler}")) && has(LIBRARY.0) {
             return Ok(());
         }
-        System::at(release).install(&[compiler])
+        System::at(release).install(&[compiler, LIBRARY.1])
     }
 
     /// Copies what changed, so that only that is built again.

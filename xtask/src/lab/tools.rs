@@ -1,5 +1,6 @@
 //! The programs that the lab needs from the system, and how they come there.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -22,14 +23,17 @@ pub(super) fn ensure() -> Result<()> {
     ensure_each(&TOOLS)
 }
 
-/// The same for some programs, each with its package.
+/// The same for some programs, each with its package; what is no program is given by its whole path.
 ///
 /// # Errors
 /// As [`ensure`].
 pub(super) fn ensure_each(tools: &[(&str, &str)]) -> Result<()> {
     let missing: Vec<&str> = tools
         .iter()
-        .filter(|(program, _)| process::find(program).is_none())
+        .filter(|(wanted, _)| match Path::new(wanted) {
+            path if path.is_absolute() => !path.exists(),
+            _ => process::find(wanted).is_none(),
+        })
         .map(|(_, package)| *package)
         .collect();
     if missing.is_empty() {

@@ -13,6 +13,9 @@ use rustix::io::Errno;
 
 use super::blocking::{Blocking, POLL, SETTLE};
 
+/// Where programs look for others.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// The most that is kept of what a program says.
 const MOST_SAID: usize = 4096;
 
@@ -45,6 +48,7 @@ pub(super) fn run(
     let child = Command::new(program)
         .args(words)
         .env_clear()
+        .env("PATH", PATH)
         .stdin(Stdio::from(lock))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -69,6 +73,7 @@ pub(super) fn ask((program, words): (&Path, &[&str]), limit: Duration) -> Result
     let child = Command::new(program)
         .args(words)
         .env_clear()
+        .env("PATH", PATH)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

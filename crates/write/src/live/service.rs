@@ -110,8 +110,8 @@ impl LiveHost {
     /// Whether a unit runs, as an act asks it: one that still stops is not yet stopped, and is no
     /// more started.
     pub(super) fn service(&self, act: &Op, service: &Service) -> Result<Found, WriteError> {
-        if let Some(why) = other_manager(service) {
-            return Err(WriteError::NotOffered { act: spell(act), why });
+        if service.manager != Manager::Unit {
+            return self.guest(act, service);
         }
         let unit = self.unit(service).map_err(|why| Self::unreadable(act, why))?;
         let runs = match act {
@@ -123,6 +123,9 @@ impl LiveHost {
 
     /// Stops or starts a unit, and waits until it is stopped, or its start is under way.
     pub(super) fn switch_service(&self, act: &Op, service: &Service) -> Result<(), WriteError> {
+        if service.manager != Manager::Unit {
+            return self.switch_guest(act, service);
+        }
         let not_offered = |why: String| WriteError::NotOffered { act: spell(act), why };
         let unit = self.unit(service).map_err(not_offered)?;
         if let Op::Stop { .. } = act {
@@ -188,8 +191,8 @@ impl LiveHost {
     }
 
     fn service_refuses(&self, service: &Service, reach: &[PciAddress]) -> Result<(), String> {
-        if let Some(why) = other_manager(service) {
-            return Err(why);
+        if service.manager != Manager::Unit {
+            return self.guest_refuses(service, reach);
         }
         let unit = self.unit(service)?;
         let id = word(&unit, "Id");
@@ -286,7 +289,7 @@ impl LiveHost {
     }
 
     /// Control groups of a process, one line each; none of one that is gone.
-    fn group_of(&self, process: &str) -> Result<Option<String>, String> {
+    pub(super) fn group_of(&self, process: &str) -> Result<Option<String>, String> {
         let root = self.root().map_err(|error| error.to_string())?;
         match root.text(&format!("/proc/{process}/cgroup"), SMALL) {
             Ok(text) => Ok(Some(text)),
@@ -301,15 +304,6 @@ impl LiveHost {
 fn within(text: &str, group: &str) -> bool {
     text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|path| {
         path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
-}
-
-fn other_manager(service: &Service) -> Option<String> {
-    (service.manager != Manager::Unit).then(|| {
-        format!(
-            "{service} is not stopped or started on a running host: only services of systemd are. \
-             Stop it yourself, and make the plan with --stop operator"
-        )
     })
 }
 

@@ -81,7 +81,7 @@ fn kill_at_each(command: &str, plan: &str, first: usize, every: usize, last: usi
         let (code, said) = end(if killed { "recover" } else { "history" })?;
         let in_force = lifted();
         // What is confirmed, or waits for the word, stays until somebody takes it back.
-        let is_back = killed && said.contains("taken back");
+        let is_back = killed && said.contains(": taken back");
         let undone = if is_back { None } else { end("undo --all")?.0 };
         let found = Crash {
             record: wanted,

@@ -107,13 +107,13 @@ fn judge(facts: &mut Facts, report: &Report, command: &str, every: usize) -> Res
         .map(|line| serde_json::from_str(line).with_context(|| format!("the crash {line:?}")))
         .collect();
     let crashes = crashes?;
-    let ends = ["taken back", "confirm it", "in force", "nothing is under way"];
+    let ends = [": taken back", "confirm it", "in force", "nothing is under way"];
     let mut counts = [0; 4];
     let mut exact = 0;
     for one in &crashes {
         let what = format!("{command}, record {} ({}): {}", one.record, one.records, one.said);
         facts.expect(&format!("{what}: differences"), &one.differences, &Vec::new());
-        let back = one.said.contains("taken back") && one.killed;
+        let back = one.said.contains(": taken back") && one.killed;
         let undone = if back { None } else { Some(0) };
         facts.expect(&format!("{what}: undo"), &one.undone, &undone);
         if !one.killed {

@@ -85,9 +85,9 @@ fn what_is_not_there_is_not_stopped() {
     std::fs::remove_dir(place.path().join("run/systemd/system")).unwrap();
     let error = host.current(&Op::Stop { service: named("engine.service") }).unwrap_err();
     assert!(error.to_string().contains("systemd does not run here"), "{error}");
-    let guest = Op::Stop { service: "qm:132".parse().unwrap() };
+    let guest = Op::Stop { service: "docker:engine".parse().unwrap() };
     let error = host.current(&guest).unwrap_err();
-    assert!(error.to_string().contains("only services of systemd are"), "{error}");
+    assert!(error.to_string().contains("Stop it yourself"), "{error}");
 }
 
 const READY: &str = "ActiveState=active\nType=simple\nTransient=no\nCanStart=yes\nCanStop=yes\n\
