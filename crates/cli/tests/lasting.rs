@@ -142,6 +142,32 @@ fn the_unit_of_the_map_plans_anew_each_time() {
     let file = acts[at(" plan peer-map ")].rsplit_once(" -o ").unwrap().1;
     assert!(acts[at(" apply ")].contains(file), "{acts:?}");
     assert!(at(&format!("/usr/bin/rm -f {file}")) < at(" plan peer-map "), "{acts:?}");
+    // A driver that binds while the unit runs leaves a mark, which one that failed finds at its end.
+    let marked = at("/usr/bin/rm -f /run/peerway-map.bound");
+    assert!(marked < at(" plan peer-map "), "{acts:?}");
+    let (_, rules) = &all["/etc/udev/rules.d/90-peerway.rules"];
+    let binds = rules.lines().filter(|line| line.starts_with("ACTION==\"bind\""));
+    let marks = |line: &str| line.contains("RUN+=\"/usr/bin/touch /run/peerway-map.bound\"");
+    assert_eq!(binds.map(marks).collect::<Vec<_>>(), [true; 4]);
+    let after = unit.lines().find_map(|line| line.strip_prefix("ExecStopPost=/bin/sh -c '"));
+    let after = after.unwrap().strip_suffix('\'').unwrap().replace("$$", "$");
+    for (result, bound, again) in
+        [("success", true, false), ("exit-code", false, false), ("exit-code", true, true)]
+    {
+        let mark = place.path().join("bound");
+        if bound {
+            std::fs::write(&mark, "").unwrap();
+        }
+        let script = after
+            .replace("/run/peerway-map.bound", mark.to_str().unwrap())
+            .replace("exec systemctl", "echo");
+        let words =
+            ["SERVICE_RESULT=".to_owned() + result, "sh".to_owned(), "-c".to_owned(), script];
+        let said = text(&run("env", &words.each_ref().map(String::as_str)));
+        let expected = if again { "--no-block start peerway-map.service\n" } else { "" };
+        assert_eq!(said, expected, "{result} {bound}");
+        drop(std::fs::remove_file(&mark));
+    }
 }
 
 /// apt's configuration has a grammar of its own, and what it makes of the line is what a shell gets.

@@ -12,6 +12,9 @@ const STARTERS: &str = "pve-guests.service lxc.service lxc-net.service libvirtd.
 
 /// Copies the safe environment. A program of the system does it, so that peer access is off even
 /// where Peerway is not installed any more.
+/// There once a driver bound after the unit of the map began.
+const BOUND: &str = "/run/peerway-map.bound";
+
 fn copies() -> String {
     format!("/usr/bin/install -D -m 0644 {SAFE} {ENVIRONMENT_FILE}")
 }
@@ -151,11 +154,15 @@ impl Says<'_> {
              # The timer that takes back what was not confirmed outlives the commands.\n\
              KillMode=process\n\
              ExecStart={}\n\
+             ExecStart=/usr/bin/rm -f {BOUND}\n\
              # A file that is there is left alone by plan: this one is of the last time that it bound.\n\
              ExecStart=/usr/bin/rm -f {file}\n\
              ExecStart={program} plan peer-map --device {devices} --stop operator -o {file}\n\
              ExecStart={program} apply {file} --unproved{}\n\
-             ExecStart={program} confirm\n",
+             ExecStart={program} confirm\n\
+             # A driver that bound meanwhile did not start it again, since it ran.\n\
+             ExecStopPost=/bin/sh -c '[ \"$$SERVICE_RESULT\" = success ] || [ ! -e {BOUND} ] || \
+             exec systemctl --no-block start peerway-map.service'\n",
             copies(),
             self.probe()
         )
@@ -173,7 +180,7 @@ impl Says<'_> {
             // Writing to a String cannot fail.
             writeln!(
                 text,
-                "ACTION==\"bind\", {of}, TAG+=\"systemd\", \
+                "ACTION==\"bind\", {of}, TAG+=\"systemd\", RUN+=\"/usr/bin/touch {BOUND}\", \
                  ENV{{SYSTEMD_WANTS}}+=\"peerway-map.service\""
             )
             .unwrap_or_default();

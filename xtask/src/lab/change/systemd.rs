@@ -15,6 +15,7 @@ use super::super::product;
 use super::super::scenario::inventory_step;
 use super::{CHANGED, LIMIT, PLAN, declared, shell};
 
+mod containers;
 mod cuts;
 mod image;
 mod kept;
@@ -40,7 +41,7 @@ struct Part {
     run: fn(&Kernel, &Machine, &Path) -> Result<Facts>,
 }
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     Part { name: "systemd-kept", title: "A road that lasts", run: kept::run },
     Part { name: "systemd-cuts", title: "The power is cut, and a boot recovers", run: cuts::run },
     Part {
@@ -52,6 +53,11 @@ const PARTS: [Part; 4] = [
         name: "systemd-services",
         title: "A service that has a device open",
         run: services::run,
+    },
+    Part {
+        name: "systemd-containers",
+        title: "A container that has a device open",
+        run: containers::run,
     },
 ];
 

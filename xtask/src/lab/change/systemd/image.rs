@@ -16,10 +16,20 @@ use super::super::{OTHERS, PLACE};
 /// The release whose kernels these are, and whose libraries the product is built against.
 const RELEASE: &str = "bookworm";
 /// Name of the system beside those that only compile.
-const NAME: &str = "bookworm-systemd";
-/// What a host of that release has, and what the product asks: `lsinitramfs`, and logind with its sessions.
-const PACKAGES: [&str; 7] =
-    ["systemd", "systemd-sysv", "udev", "kmod", "dbus", "libpam-systemd", "initramfs-tools-core"];
+const NAME: &str = "bookworm-host";
+/// What a host of that release has, and what the product asks: `lsinitramfs`, logind with its sessions, and
+/// the programs of LXC.
+const PACKAGES: [&str; 9] = [
+    "systemd",
+    "systemd-sysv",
+    "udev",
+    "kmod",
+    "dbus",
+    "libpam-systemd",
+    "initramfs-tools-core",
+    "lxc",
+    "busybox-static",
+];
 /// Room for the system, the product with its symbols, and the journals.
 const SIZE: u64 = 1 << 30;
 /// What no boot needs.
@@ -205,7 +215,7 @@ fn units(root: &Path) -> Result<()> {
 /// Versions of what of the system matters.
 pub(super) fn versions() -> Result<String> {
     let system = System::ensure_with(NAME, RELEASE, &PACKAGES)?;
-    let words = ["-W", "-f", "${Package} ${Version}, ", "systemd", "udev", "dbus"];
+    let words = ["-W", "-f", "${Package} ${Version}, ", "systemd", "udev", "dbus", "lxc"];
     let text = process::output(system.command("dpkg-query").args(words))?;
     Ok(format!("Debian {RELEASE}: {}", text.trim_end_matches(", ")))
 }

@@ -18,6 +18,8 @@ const PLAN: &str = "/tmp/map.json";
 const WHOLE: &str = "entries 12";
 /// The requester whose driver is taken away and given back.
 const ONE: &str = "0000:11:00.0";
+/// One whose driver comes back while the unit is at the first one's.
+const LATE: &str = "0000:61:00.0";
 
 /// Runs the part, on the machine whose memories lie above 4 GiB and with the module installed.
 pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
@@ -52,6 +54,11 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         ("driver back: environment", "NCCL_P2P_LEVEL"),
         ("driver back: list", WHOLE),
         ("driver back: verify", "nobody else was touched"),
+        ("two drivers gone: environment", "NCCL_P2P_DISABLE=1"),
+        ("they come back, the second while the unit runs", "activating"),
+        ("two drivers back: environment", "NCCL_P2P_LEVEL"),
+        ("two drivers back: list", WHOLE),
+        ("two drivers back: verify", "nobody else was touched"),
         ("undo", "taken back"),
         ("undo: nothing is left", "gone"),
     ] {
@@ -72,8 +79,8 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     told.facts.expect("files after undo and a boot", &left, &Vec::new());
     told.facts.table(&HEADS, &told.rows.clone());
     told.facts.say(
-        "The unit was started by the kernel's bind events, at boot and after a driver was taken away and given back; \
-         when it was taken away the environment was the safe one at once. After `undo --all` no file was left, and \
+        "The unit was started by the kernel's bind events, at boot and after a driver was taken away and given back, \
+         and once more where a second one came back while it ran; when a driver was taken away the environment was the safe one at once. After `undo --all` no file was left, and \
          the next boot had neither unit nor map.",
     );
     Ok(told.facts)
@@ -134,7 +141,18 @@ fn until(name: &str, word: &str) -> Step {
 }
 
 fn rebinds() -> Vec<Step> {
-    let to = |file: &str| format!("echo {ONE} > /sys/bus/pci/drivers/uio_pci_generic/{file}");
+    let of = |device: &str, file: &str| {
+        format!("echo {device} > /sys/bus/pci/drivers/uio_pci_generic/{file}")
+    };
+    let to = |file: &str| of(ONE, file);
+    // While it looks at the host: the first command of the unit that takes a while.
+    let running = "until [ \"$(systemctl show --property=ActiveState --value peerway-map.service)\" \
+                   = activating ]; do sleep 0.1; done; sleep 1";
+    let one_by_one = format!(
+        "{}; {running}; systemctl is-active peerway-map.service; {}",
+        to("bind"),
+        of(LATE, "bind")
+    );
     vec![
         shell("driver goes", &to("unbind")),
         until("driver gone: environment", "NCCL_P2P_DISABLE"),
@@ -142,6 +160,12 @@ fn rebinds() -> Vec<Step> {
         until("driver back: environment", "NCCL_P2P_LEVEL"),
         entries("driver back: list"),
         product("driver back: verify", &["verify"]),
+        shell("two drivers go", &format!("{}; {}", to("unbind"), of(LATE, "unbind"))),
+        until("two drivers gone: environment", "NCCL_P2P_DISABLE"),
+        shell("they come back, the second while the unit runs", &one_by_one),
+        until("two drivers back: environment", "NCCL_P2P_LEVEL"),
+        entries("two drivers back: list"),
+        product("two drivers back: verify", &["verify"]),
     ]
 }
 
