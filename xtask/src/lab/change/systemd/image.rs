@@ -144,9 +144,11 @@ fn configure(root: &Path) -> Result<()> {
     write(root, "etc/systemd/system.conf.d/lab.conf", 0o644, patient)?;
     // One that ends its processes with the session, as a host may be told to.
     write(root, "etc/systemd/logind.conf.d/lab.conf", 0o644, "[Login]\nKillUserProcesses=yes\n")?;
-    // Timers of packages would run in the middle of a step.
-    for timer in ["apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer"] {
-        let link = root.join("etc/systemd/system").join(timer);
+    // Timers of packages would run in the middle of a step, and no container has a network.
+    for unit in
+        ["apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "lxc-net.service"]
+    {
+        let link = root.join("etc/systemd/system").join(unit);
         if fs::symlink_metadata(&link).is_err() {
             symlink("/dev/null", link)?;
         }
