@@ -33,6 +33,9 @@
 #define ORDER		8
 #define SIZE		(PAGE_SIZE << ORDER)
 #define TRIES		2048
+/* A block of memory, and how many pages of it a mapping may begin at. */
+#define BLOCK		(ORDER + 2)
+#define PLACES		((1 << BLOCK) - (1 << ORDER))
 #define THREADS		8
 /* Nothing is synchronised for memory that is mapped more than once. */
 #define AGAIN		(DMA_ATTR_NO_WARN | DMA_ATTR_SKIP_CPU_SYNC)
@@ -61,17 +64,19 @@ static int raw_map(struct pci_dev *pdev, u64 start, u64 length, bool add)
 #endif
 }
 
-/* One page of memory is mapped again and again: only the addresses matter. */
+/* One block of memory is mapped again and again: only the addresses matter. */
 static int collide(struct pci_dev *pdev, u64 start, u64 length)
 {
-	struct page *page = alloc_pages(GFP_KERNEL, ORDER);
+	struct page *page = alloc_pages(GFP_KERNEL, BLOCK);
 	dma_addr_t *given = kcalloc(TRIES, sizeof(*given), GFP_KERNEL);
 	const char *what = "none";
 	u64 lowest = ~0ULL;
 	int count = 0;
 
 	while (page && given && count < TRIES) {
-		dma_addr_t at = dma_map_page_attrs(&pdev->dev, page, 0, SIZE,
+		/* Not too often at the same one, for a kernel that counts them. */
+		struct page *first = page + count % PLACES;
+		dma_addr_t at = dma_map_page_attrs(&pdev->dev, first, 0, SIZE,
 						   DMA_BIDIRECTIONAL, AGAIN);
 
 		if (dma_mapping_error(&pdev->dev, at)) {
@@ -91,7 +96,7 @@ static int collide(struct pci_dev *pdev, u64 start, u64 length)
 				     DMA_BIDIRECTIONAL, AGAIN);
 	kfree(given);
 	if (page)
-		__free_pages(page, ORDER);
+		__free_pages(page, BLOCK);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 //! Units of systemd that the operator named: stopped and started as steps of a plan, and nothing with
-//! them. Containers and guests of other managers are the operator's to stop, and so is every unit of
-//! which stopping or starting would do more than its name says.
+//! them. A unit of which stopping or starting would do more than its name says is the operator's to
+//! stop; containers and machines are [`super::guest`]'s.
 //!
 //! Jobs are queued (`systemctl --no-block`) and their outcome is read, so that a service that takes
 //! its time keeps no lock, and the way back replaces a job that does not end. Properties:
