@@ -112,7 +112,7 @@ fn again(name: &str) -> Step {
 
 fn story() -> Vec<Step> {
     let kill = format!(
-        "{}; {} > /run/said 2>&1 & p=$!; until pgrep -x lxc-stop > /dev/null; do sleep 0.05; done; \
+        "{}; {} > /run/said 2>&1 & p=$!; until grep -qsx lxc-stop /proc/[0-9]*/comm; do sleep 0.05; done; \
          kill -KILL $p; wait $p 2>/dev/null; echo killed",
         planning("--stop lxc:engine"),
         applying()
