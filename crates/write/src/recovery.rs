@@ -312,7 +312,12 @@ fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Back, Stuck>
             }
         };
         if let Some(step) = order.waits_for(&inverse) {
-            let why = format!("{} waits for step {step}", spell(&inverse));
+            let what = match step {
+                // Of an earlier command's ladder.
+                0 => "the device that did not come back".to_owned(),
+                step => format!("step {step}"),
+            };
+            let why = format!("{} waits for {what}", spell(&inverse));
             back.left.push(Left { step: one.step, why });
             continue;
         }

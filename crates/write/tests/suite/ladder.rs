@@ -83,7 +83,12 @@ fn one_whose_reset_is_reported_to_hang_needs_the_operators_word() {
     let unbound = acts(&mut store, "unbind");
     for _ in 0..3 {
         let ending = recover_with(&mut store, &mut host, SETTINGS);
-        assert!(whys(&ending)[0].contains("did not come back"), "{ending:?}");
+        let left = whys(&ending);
+        assert!(left[0].contains("did not come back"), "{ending:?}");
+        let waits = |why: &&str| why.ends_with("waits for the device that did not come back");
+        assert!(left.len() > 2 && left[1..].iter().all(waits), "{left:?}");
+        // Nobody is let in to it.
+        assert!(!host.state().modes.is_empty());
     }
     assert_eq!((acts(&mut store, "unbind"), acts(&mut store, "reset")), (unbound, 0));
     // The operator's binds it anew, which does not help.
