@@ -42,6 +42,8 @@ struct Tally<'a> {
     unknown: u64,
     pairs: u64,
     tenant: Option<&'a TenantId>,
+    /// Whether any of its devices is driven by this host.
+    here: bool,
 }
 
 /// Finds the goal; absent where there are no two devices of one tenant.
@@ -112,7 +114,8 @@ fn named(
 }
 
 /// The tenant with the most broken pairs; without any, the most unknown; without any, the most
-/// pairs. Equals go by name, so that the order of devices does not matter.
+/// pairs. What is decided in a guest is nobody's to change here, so that others go before it. Equals
+/// go by name, so that the order of devices does not matter.
 fn by_need(
     accelerated: &[&PciDevice],
     owners: &BTreeMap<PciAddress, Option<TenantId>>,
@@ -124,6 +127,7 @@ fn by_need(
         let tally = tallies.entry(owner).or_default();
         tally.tenant = owner.as_ref();
         tally.devices.insert(device.address);
+        tally.here |= !device.is_vfio();
     }
     for pair in pairs {
         let (Some(from), Some(to)) = (owners.get(&pair.from), owners.get(&pair.to)) else {
@@ -144,7 +148,13 @@ fn by_need(
     let tally = tallies.into_values().filter(|tally| tally.pairs > 0).min_by_key(|tally| {
         // A tenant that was seen goes before devices of a guest that was not.
         (
-            std::cmp::Reverse((tally.broken, tally.tenant.is_some(), tally.unknown, tally.pairs)),
+            std::cmp::Reverse((
+                tally.broken,
+                tally.tenant.is_some(),
+                tally.here,
+                tally.unknown,
+                tally.pairs,
+            )),
             tally.tenant,
         )
     })?;
