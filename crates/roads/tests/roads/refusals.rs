@@ -2,6 +2,7 @@
 
 use crate::host::Host;
 use expect_test::{Expect, expect};
+use peerway_core::judge::Verdict;
 use peerway_core::observed::Observed::{Absent, Known, Unreadable};
 use peerway_core::snapshot::tenant::TenantId;
 use peerway_roads::gain::GainBasis;
@@ -260,4 +261,22 @@ fn gains_of_this_workload_rank_and_reports_do_not() {
     assert_eq!(order(&host), [RoadId::Elsewhere, RoadId::PeerMap, RoadId::MappingDriver]);
     host.gains.insert(RoadId::PeerMap, estimated(30.0));
     assert_eq!(order(&host), [RoadId::PeerMap, RoadId::Elsewhere, RoadId::MappingDriver]);
+}
+
+/// What is decided in a guest stays undecided here; whose devices are here is whom the roads are for.
+#[test]
+fn the_goal_is_somebody_whose_devices_are_here() {
+    let mut host = Host::named("kpro6-pve7");
+    let goal = |host: &Host| {
+        let goal = peerway_roads::roads(&host.request()).unwrap().goal.unwrap();
+        format!("{}: {}", goal.tenant.unwrap(), goal.reason)
+    };
+    expect!["lxc:129: the tenant with the most broken pairs (12)"].assert_eq(&goal(&host));
+    for pair in &mut host.pairs {
+        if pair.verdict == Verdict::Broken {
+            pair.verdict = Verdict::Works;
+        }
+    }
+    expect!["lxc:129: the tenant with the most pairs; none of them is broken"]
+        .assert_eq(&goal(&host));
 }
