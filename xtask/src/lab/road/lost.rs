@@ -89,7 +89,7 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
         ((0, "in force"), "NCCL_P2P_LEVEL")
     };
     // On a slow machine the timer, which tries again by itself, may be first.
-    let timer = report.stdout("recover without it")?.contains("nothing is under way");
+    let timer = report.outcome("recover without it")?.stdout.contains("nothing is under way");
     let recovered = if timer { (0, "nothing is under way") } else { (5, "taken back") };
     for (name, status, word) in [
         ("apply", 0, "applied and verified"),
