@@ -81,8 +81,6 @@ pub(super) fn run(kernel: &Kernel) -> Result<Facts> {
     facts.say(format!("The same machine, a map for both pairs of {}.", TWO.join(" ")));
     let mut rows = Vec::new();
     let taken = a_page_is_taken(kernel);
-    let found = report.outcome("a page goes")?.status == Some(0);
-    facts.expect("a page could be taken out of an entry", &found, &taken);
     let (verify, environment) = if taken {
         ((1, "lost"), "NCCL_P2P_DISABLE=1")
     } else {
