@@ -67,7 +67,7 @@ pub(crate) enum ChangeCommand {
     Rollback(At),
     /// Finish what a crash or a holder left: the first state, or the last
     Recover {
-        /// Reset a device that does not come back even where boards like it are reported to hang then
+        /// Reset a device that does not come back; of some boards it is reported that this hangs the host
         #[arg(long)]
         reset: bool,
         #[command(flatten)]

@@ -164,7 +164,8 @@ fn the_unit_of_the_map_plans_anew_each_time() {
         let words =
             ["SERVICE_RESULT=".to_owned() + result, "sh".to_owned(), "-c".to_owned(), script];
         let said = text(&run("env", &words.each_ref().map(String::as_str)));
-        let expected = if again { "--no-block start peerway-map.service\n" } else { "" };
+        let expected =
+            if again { "--no-block --job-mode=fail start peerway-map.service\n" } else { "" };
         assert_eq!(said, expected, "{result} {bound}");
         drop(std::fs::remove_file(&mark));
     }

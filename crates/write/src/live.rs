@@ -41,8 +41,8 @@ use limits::Limits;
 const UNBIND_PATIENCE: Duration = Duration::from_mins(1);
 /// A GPU with its firmware takes tens of seconds to come up.
 const PROBE_PATIENCE: Duration = Duration::from_mins(3);
-/// The kernel waits a minute for a device after its reset (`PCIE_RESET_READY_POLL_MS`).
-const RESET_PATIENCE: Duration = Duration::from_secs(90);
+/// The kernel waits a minute for a device after each method that it tries (`PCIE_RESET_READY_POLL_MS`).
+const RESET_PATIENCE: Duration = Duration::from_mins(5);
 /// Mode of files that anybody may read.
 const READABLE: u32 = 0o644;
 /// Everything else is a matter of moments, unless the device's lock is held.

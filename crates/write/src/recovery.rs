@@ -13,7 +13,7 @@ use peerway_roads::op::{Environment, Found};
 use peerway_roads::plan::Step;
 use peerway_roads::{Op, Outcome, Plan};
 
-use crate::executor::{Executor, StepError};
+use crate::executor::{Executor, StepError, bound_device};
 use crate::grant::WriteGrant;
 use crate::health;
 use crate::journal::{Begun, End, Entry, State, Transaction, Way};
@@ -218,7 +218,12 @@ pub(crate) fn back(
     if !left.is_empty() {
         return remains(executor, id, left);
     }
-    let (wrong, doubts) = compared::compared(executor, &plan, mark, &risen)?;
+    let compared::Compared { wrong, doubts, fallen } =
+        compared::compared(executor, &plan, mark, &risen)?;
+    for (device, why) in fallen {
+        let Some(driver) = driver_of(&plan, device) else { continue };
+        executor.journal.append(Entry::Fallen { device, driver, why })?;
+    }
     if !wrong.is_empty() {
         let left = wrong.into_iter().map(|why| Left { step: 0, why }).collect();
         return remains(executor, id, left);
@@ -230,6 +235,14 @@ pub(crate) fn back(
     let outcome = outcome.map(Box::new);
     executor.journal.append(Entry::End { end: End::TakenBack, ended, outcome })?;
     Ok(Ending::TakenBack { id, why: why.to_owned(), doubts })
+}
+
+/// The driver that a plan takes a device from and gives it back to.
+fn driver_of(plan: &Plan, device: PciAddress) -> Option<String> {
+    plan.steps.iter().find_map(|step| match &step.act {
+        Op::Unbind { device: one, driver } if *one == device => Some(driver.clone()),
+        _ => None,
+    })
 }
 
 /// Writes down why the way back is not at its end.
@@ -295,7 +308,7 @@ fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Back, Stuck>
                 back.risen.insert(device, mark);
             }
             Err(Stuck::Step(failed)) => {
-                order.fails(0, &Op::Reset { device });
+                order.falls(0, device);
                 back.left.push(failed);
             }
             Err(stuck) => return Err(stuck),
@@ -333,13 +346,20 @@ fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Back, Stuck>
         match taken {
             Ok(()) => {}
             Err(Stuck::Step(failed)) => {
-                order.fails(one.step, &inverse);
+                match bound_device(&inverse).filter(|device| is_fallen(executor, *device)) {
+                    Some(device) => order.falls(one.step, device),
+                    None => order.fails(one.step, &inverse),
+                }
                 back.left.push(failed);
             }
             Err(stuck) => return Err(stuck),
         }
     }
     Ok(back)
+}
+
+fn is_fallen(executor: &Executor<'_, '_>, device: PciAddress) -> bool {
+    executor.journal.open_transaction().is_some_and(|one| one.fallen().contains_key(&device))
 }
 
 /// Whatever follows, new jobs begin without peer access: the safe environment, out of turn.

@@ -50,13 +50,12 @@ pub struct Settings<'a> {
 /// How far the way back goes for a device that does not come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ladder {
-    /// It is reset once, if boards like it are not reported to hang then, and bound anew; what did not
-    /// come back for an earlier command is left as it is. For commands that nobody waits for.
+    /// What did not come back is said, and left as it is. For commands that nobody waits for.
     #[default]
     Once,
-    /// What did not come back earlier is bound anew too: somebody may have mended it.
+    /// What did not come back earlier is bound anew: somebody may have mended it.
     Again,
-    /// It is reset, whatever is reported of boards like it.
+    /// It is reset first.
     Reset,
 }
 

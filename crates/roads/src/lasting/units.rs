@@ -162,7 +162,7 @@ impl Says<'_> {
              ExecStart={program} confirm\n\
              # A driver that bound meanwhile did not start it again, since it ran.\n\
              ExecStopPost=/bin/sh -c '[ \"$$SERVICE_RESULT\" = success ] || [ ! -e {BOUND} ] || \
-             exec systemctl --no-block start peerway-map.service'\n",
+             exec systemctl --no-block --job-mode=fail start peerway-map.service'\n",
             copies(),
             self.probe()
         )

@@ -219,12 +219,6 @@ impl<'j> Transaction<'j> {
         fallen
     }
 
-    /// Whether a reset of a device was begun.
-    pub fn was_reset(&self, device: PciAddress) -> bool {
-        let reset = Op::Reset { device };
-        self.entries.iter().any(|entry| matches!(entry, Entry::Intent { act, .. } if *act == reset))
-    }
-
     /// Steps that were carried out.
     pub fn done(&self) -> Vec<u32> {
         let mut done = Vec::new();

@@ -4,7 +4,7 @@
 //! Containers of other engines are the operator's to stop.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peerway_core::address::PciAddress;
 use peerway_read::root::SMALL;
@@ -22,6 +22,9 @@ const SHUTDOWN: &str = "180";
 /// When none of them answers any more.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_mins(4);
 const START_PATIENCE: Duration = Duration::from_mins(2);
+/// How long a shutdown is waited for that its manager gave up.
+const LATE: Duration = Duration::from_mins(2);
+const BETWEEN: Duration = Duration::from_secs(1);
 /// What the high-availability manager of Proxmox VE keeps in a state of its own choice.
 const KEPT: &str = "/etc/pve/ha/resources.cfg";
 /// Stands for the name.
@@ -111,7 +114,17 @@ impl LiveHost {
         match program::run(&self.blocking, (&program, &words), &spell(act), limit) {
             Ok(Ran::Done) => Ok(()),
             Ok(Ran::Refused(said)) => {
-                Err(not_offered(format!("{} says {said}", program.display())))
+                // What was asked to shut down may do so after its manager gave up, and would stay down.
+                let stops = matches!(act, Op::Stop { .. });
+                let end = Instant::now() + LATE;
+                while stops && Instant::now() < end {
+                    if self.state_of(service).map_err(not_offered)? == "stopped" {
+                        return Ok(());
+                    }
+                    std::thread::sleep(BETWEEN);
+                }
+                let late = if stops { "; it may still shut down: look at it" } else { "" };
+                Err(not_offered(format!("{} says {said}{late}", program.display())))
             }
             Ok(Ran::Hangs) => Err(WriteError::Hangs { act: spell(act) }),
             Err(why) => Err(not_offered(why)),
@@ -144,7 +157,15 @@ impl LiveHost {
         let (directory, kind) = match service.manager {
             Manager::Pct => ("lxc", "ct"),
             Manager::Qm => ("qemu-server", "vm"),
-            _ => return Ok(()),
+            _ => {
+                // On Proxmox VE its own program knows of locks and of who keeps it.
+                let root = self.root().map_err(|error| error.to_string())?;
+                let path = format!("/etc/pve/lxc/{}.conf", service.name);
+                return match root.text(&path, SMALL) {
+                    Err(error) if error.is_absent() => Ok(()),
+                    _ => Err(format!("{service} is Proxmox's: name pct:{}", service.name)),
+                };
+            }
         };
         let root = self.root().map_err(|error| error.to_string())?;
         match root.text(KEPT, SMALL) {

@@ -12,6 +12,16 @@ use crate::health::{self, Seen};
 use crate::mutator::WriteError;
 use crate::transaction::TransactionError;
 
+/// What a look at the end found.
+pub(super) struct Compared {
+    /// What is not as it was.
+    pub(super) wrong: Vec<String>,
+    /// What cannot be told.
+    pub(super) doubts: Vec<String>,
+    /// Devices that did not come back, with what their driver says.
+    pub(super) fallen: Vec<(PciAddress, String)>,
+}
+
 /// What of the goal's own devices is not as the plan found it or did not come back, and what of
 /// that cannot be told.
 pub(super) fn compared(
@@ -19,13 +29,13 @@ pub(super) fn compared(
     plan: &Plan,
     mark: Result<u64, WriteError>,
     risen: &BTreeMap<PciAddress, u64>,
-) -> Result<(Vec<String>, Vec<String>), TransactionError> {
+) -> Result<Compared, TransactionError> {
     let snapshot = executor.host.snapshot()?;
     let ours = |one: &Difference| {
         one.source.starts_with("/sys/bus/pci/")
             || one.source.starts_with("/proc/driver/nvidia/gpus/")
     };
-    let (mut wrong, mut doubts) = (Vec::new(), Vec::new());
+    let (mut wrong, mut doubts, mut fallen) = (Vec::new(), Vec::new(), Vec::new());
     for one in plan.differences(&snapshot).into_iter().filter(ours) {
         let shown = |text: &Option<String>| text.clone().unwrap_or_else(|| "nothing".to_owned());
         let (planned, now) = (shown(&one.planned), shown(&one.now));
@@ -41,10 +51,12 @@ pub(super) fn compared(
     match mark.and_then(|mark| health::since(executor.host, mark)) {
         Ok(seen_of_all) => {
             let troubles = troubles(executor, plan, &seen_of_all, risen)?;
-            for trouble in troubles {
+            for (device, trouble) in troubles {
                 let text = format!(
-                    "a device did not come back: {trouble}; it needs a reset, or the host a reboot"
+                    "a device did not come back: {trouble}; it needs a reset (peerway recover --reset), or \
+                     the host a reboot"
                 );
+                fallen.push((device, trouble));
                 if !wrong.contains(&text) {
                     wrong.push(text);
                 }
@@ -59,7 +71,7 @@ pub(super) fn compared(
         }
         Err(why) => doubts.push(format!("whether each driver came back without an error: {why}")),
     }
-    Ok((wrong, doubts))
+    Ok(Compared { wrong, doubts, fallen })
 }
 
 /// What drivers said of the goal's devices. Of one that came up on the ladder, and of nobody in
@@ -69,16 +81,20 @@ fn troubles(
     plan: &Plan,
     seen_of_all: &Seen,
     risen: &BTreeMap<PciAddress, u64>,
-) -> Result<Vec<String>, TransactionError> {
+) -> Result<Vec<(PciAddress, String)>, TransactionError> {
     let after = |mark: Option<&u64>| mark.map(|mark| health::since(executor.host, *mark));
     let mut all = Vec::new();
     for device in &plan.goal.devices {
         let later = after(risen.get(device)).transpose()?;
         let trouble = later.as_ref().unwrap_or(seen_of_all).of_driver(Some(*device));
-        all.extend(trouble.map(|trouble| trouble.text.clone()));
+        all.extend(trouble.map(|trouble| (*device, trouble.text.clone())));
     }
     let later = after(risen.values().max()).transpose()?;
     let trouble = later.as_ref().unwrap_or(seen_of_all).of_driver(None);
-    all.extend(trouble.map(|trouble| trouble.text.clone()));
+    // One that no line names may be any of them.
+    let devices = plan.goal.devices.iter().filter(|_| all.is_empty());
+    let whose = trouble.map(|trouble| devices.map(|one| (*one, trouble.text.clone())));
+    let whose: Vec<_> = whose.into_iter().flatten().collect();
+    all.extend(whose);
     Ok(all)
 }

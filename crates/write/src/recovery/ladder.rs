@@ -1,15 +1,12 @@
-//! What is tried where a device does not come back: it is reset, and bound anew.
+//! What is tried where a device does not come back: with the operator's word it is reset, and bound anew.
 //!
 //! Every rung is a step of the executor with its record before it, and none is taken while a process
-//! holds one of the devices. A reset of one function is the kernel's own
-//! (`drivers/pci/pci-sysfs.c`, `reset_store`): it uses no method that reaches another function
-//! (`drivers/pci/pci.c`, `pci_reset_bus_function` asks that nothing else is on the bus). Where boards
-//! are reported that hang when they are reset, and the host with them, it needs the operator's word.
-
-use std::ops::RangeInclusive;
+//! holds one of the devices. The reset is the kernel's own of one function (`drivers/pci/pci-sysfs.c`,
+//! `reset_store`), by the first of its methods that works; where nothing else is on the bus that may be a
+//! reset of the bus (`drivers/pci/pci.c`, `pci_reset_bus_function`). Of some boards operators report that
+//! it hangs, and the host with them, so that nothing is reset without being asked for.
 
 use peerway_core::address::PciAddress;
-use peerway_core::snapshot::query::vendor;
 use peerway_read::root::SMALL;
 use peerway_roads::{Op, Plan};
 
@@ -18,10 +15,6 @@ use crate::executor::Executor;
 use crate::health;
 use crate::journal::Entry;
 use crate::transaction::{Ladder, Left, TransactionError};
-
-/// Device numbers of GB202 and its smaller kin. Of gaming boards of it operators report resets that
-/// never end, and hosts that stop with them; of the others nothing is known.
-const MAY_HANG: RangeInclusive<u16> = 0x2b80..=0x2fff;
 
 /// A device that is bound to a driver again, or is to be.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +128,8 @@ fn climb(
     }
     let before = mark(executor);
     rung(executor, plan, &board.bind())?;
+    // A log with gaps, or none, is no witness.
+    let before = before.filter(|_| seen(executor, before).is_some_and(|seen| !seen.lost));
     match (trouble(executor, board.device, before), before) {
         (None, Some(before)) => {
             executor.journal.append(Entry::Risen { device: board.device }).map_err(ended)?;
@@ -160,10 +155,15 @@ fn rung(executor: &mut Executor<'_, '_>, plan: &Plan, act: &Op) -> Result<(), St
 
 /// What the driver said of this very device since a mark.
 fn trouble(executor: &Executor<'_, '_>, device: PciAddress, mark: Option<u64>) -> Option<String> {
-    let seen = health::since(executor.host, mark?).ok()?;
+    let seen = seen(executor, mark)?;
     let own =
         |one: &&health::Trouble| one.kind != health::Kind::Fault && one.device == Some(device);
     seen.troubles.iter().find(own).map(|one| one.text.clone())
+}
+
+/// What the log says since a mark, where it can be read.
+fn seen(executor: &Executor<'_, '_>, mark: Option<u64>) -> Option<health::Seen> {
+    health::since(executor.host, mark?).ok()
 }
 
 /// Why a device is not reset now.
@@ -172,10 +172,6 @@ fn no_reset(executor: &Executor<'_, '_>, device: PciAddress) -> Option<String> {
         let root = executor.host.root().ok()?;
         root.text(&format!("/sys/bus/pci/devices/{device}/{name}"), SMALL).ok()
     };
-    let number = |name: &str| {
-        let text = text(name)?;
-        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
-    };
     let methods = text("reset_method").unwrap_or_default();
     if methods.trim().is_empty() {
         return Some(format!("the kernel has no way to reset {device} alone"));
@@ -183,20 +179,7 @@ fn no_reset(executor: &Executor<'_, '_>, device: PciAddress) -> Option<String> {
     if executor.ladder == Ladder::Reset {
         return None;
     }
-    let open = executor.journal.open_transaction();
-    if open.is_some_and(|one| one.was_reset(device)) {
-        return Some(format!(
-            "{device} was reset already; peerway recover --reset does it once more"
-        ));
-    }
-    match (number("vendor"), number("device")) {
-        (Some(vendor::NVIDIA), Some(board)) if MAY_HANG.contains(&board) => Some(format!(
-            "{device} is not reset by itself: resets of such boards are reported to hang, and hosts \
-             with them; peerway recover --reset does it"
-        )),
-        (Some(_), Some(_)) => None,
-        _ => Some(format!("which board {device} is cannot be read, so it is not reset by itself")),
-    }
+    Some(format!("peerway recover --reset resets {device} and binds it anew"))
 }
 
 fn ended(error: crate::journal::JournalError) -> Stuck {

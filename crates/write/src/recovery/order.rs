@@ -14,6 +14,8 @@ pub(super) struct Order {
     nodes: BTreeMap<String, PciAddress>,
     /// First failure by group.
     failed: BTreeMap<PciAddress, u32>,
+    /// Devices that are bound and did not come up.
+    fallen: BTreeMap<PciAddress, u32>,
     /// The first failure of all.
     first: Option<u32>,
 }
@@ -33,7 +35,7 @@ impl Order {
                 nodes.insert(format!("/dev/nvidia{minor}"), *device);
             }
         }
-        Self { groups, nodes, failed: BTreeMap::new(), first: None }
+        Self { groups, nodes, failed: BTreeMap::new(), fallen: BTreeMap::new(), first: None }
     }
 
     /// The groups that an act belongs to; none where it belongs to all of them.
@@ -55,6 +57,12 @@ impl Order {
         }
     }
 
+    /// A device is bound and did not come up: its own steps wait, and those of its group's others do not.
+    pub(super) fn falls(&mut self, step: u32, device: PciAddress) {
+        self.first.get_or_insert(step);
+        self.fallen.entry(device).or_insert(step);
+    }
+
     /// The failed step that an inverse has to wait for: one of the same group, and where it belongs
     /// to the host as a whole (the environment, services, a module), any.
     pub(super) fn waits_for(&self, inverse: &Op) -> Option<u32> {
@@ -65,6 +73,13 @@ impl Order {
         let groups = self.groups_of(inverse);
         if groups.is_empty() {
             return self.first;
+        }
+        let own = match inverse {
+            Op::Unfence { node } | Op::Fence { node, .. } => self.nodes.get(node).copied(),
+            other => other.touches().first().copied(),
+        };
+        if let Some(step) = own.and_then(|device| self.fallen.get(&device)) {
+            return Some(*step);
         }
         groups.iter().find_map(|group| self.failed.get(group).copied())
     }

@@ -48,7 +48,10 @@ fn with(group: &str, guests: &[(&str, &str)]) -> tempfile::TempDir {
     }
     for (name, state) in guests {
         std::fs::write(root.join("state").join(name), format!("{state}\n")).unwrap();
-        for directory in ["lxc", "qemu-server"] {
+        // Proxmox VE's guests have numbers.
+        let directories: &[&str] =
+            if name.parse::<u32>().is_ok() { &["lxc", "qemu-server"] } else { &[] };
+        for directory in directories {
             let file = root.join(format!("etc/pve/{directory}/{name}.conf"));
             std::fs::write(file, "memory: 512\n\n[before]\nlock: backup\n").unwrap();
         }
@@ -131,6 +134,7 @@ fn who_is_stopped_and_who_is_not() {
     }
     check("pct:129", ("/lxc/129/ns", "stopped"), &[], Some("pct:129 is stopped"));
     check("docker:web", runs("/"), &[], Some("Stop it yourself"));
+    check("lxc:129", runs("/lxc/129/ns"), &[], Some("name pct:129"));
 }
 
 #[test]
