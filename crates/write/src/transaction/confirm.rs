@@ -6,7 +6,7 @@ use peerway_roads::plan::{Phase, Step};
 use peerway_roads::{Op, Plan};
 
 use super::in_force::problems;
-use super::verify::{healthy, state_is_last};
+use super::verify::{healthy, lost_entries, state_is_last};
 use super::{Ending, Left, Settings, TransactionError, outcome, steps_of};
 use crate::executor::{Executor, StepError};
 use crate::grant::WriteGrant;
@@ -55,11 +55,28 @@ pub fn confirm(
         return recovery::back(&mut executor, &why.to_string(), None);
     }
     executor.journal.append(Entry::Confirmed)?;
-    match executor.forward(steps_of(&plan, Phase::Confirm)) {
-        Ok(()) => succeed(&mut executor, id, &plan, &snapshot),
-        Err((_, why)) if why.is_stop() => Err(TransactionError::Stopped),
-        Err((_, why)) => recovery::back(&mut executor, &why.to_string(), None),
+    for step in steps_of(&plan, Phase::Confirm) {
+        let taken = executor.forward([step]).map_err(|(_, why)| why);
+        match taken.and_then(|()| still_there(&executor, &plan, step)) {
+            Ok(()) => {}
+            Err(why) if why.is_stop() => return Err(TransactionError::Stopped),
+            Err(why) => return recovery::back(&mut executor, &why.to_string(), None),
+        }
     }
+    succeed(&mut executor, id, &plan, &snapshot)
+}
+
+/// Once jobs are let in, that the map is still there: a driver may have gone since the last look, and what the
+/// kernel's event wrote then was written over just now. Asked before anything is started again.
+fn still_there(executor: &Executor<'_, '_>, plan: &Plan, step: &Step) -> Result<(), StepError> {
+    if !matches!(step.act, Op::WriteEnvironment { .. }) {
+        return Ok(());
+    }
+    let lost = lost_entries(executor.host, plan)?;
+    if lost.is_empty() {
+        return Ok(());
+    }
+    Err(StepError::Waited { what: "the map that the plan made".to_owned(), why: lost.join("; ") })
 }
 
 pub(super) fn succeed(
@@ -98,7 +115,11 @@ pub(crate) fn go_on(
     for step in left {
         // It may have been taken without having been written down, so that nothing is expected.
         match executor.step(step.number, Way::Forward, &step.act, None) {
-            Ok(()) => {}
+            Ok(()) => {
+                if let Err(why) = still_there(executor, plan, step) {
+                    return recovery::back(executor, &why.to_string(), None);
+                }
+            }
             Err(why) if why.is_stop() => return Err(TransactionError::Stopped),
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(why) => {

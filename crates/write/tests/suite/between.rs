@@ -5,7 +5,7 @@ use peerway_core::address::PciAddress;
 use peerway_core::snapshot::Snapshot;
 use peerway_read::root::Root;
 use peerway_read::tree::Node;
-use peerway_roads::op::{ENVIRONMENT_FILE, Found};
+use peerway_roads::op::{ENVIRONMENT_FILE, Environment, Found};
 use peerway_roads::{Op, RoadId};
 use peerway_sim::react::SimHost;
 use peerway_write::journal::Entry;
@@ -91,6 +91,74 @@ impl Host for Intruded {
     fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {
         Host::copies(&mut self.inner, pairs)
     }
+}
+
+/// A host on which a driver goes and comes back while the operator's word is carried out: right before the
+/// environment lets jobs in.
+struct Rebound {
+    inner: SimHost,
+    device: PciAddress,
+}
+
+impl Mutator for Rebound {
+    fn current(&self, act: &Op) -> Result<Found, WriteError> {
+        Mutator::current(&self.inner, act)
+    }
+
+    fn perform(&mut self, act: &Op) -> Result<(), WriteError> {
+        if matches!(act, Op::WriteEnvironment { kind: Environment::Lifted, .. }) {
+            let (device, driver) = (self.device, "nvidia".to_owned());
+            Mutator::perform(&mut self.inner, &Op::Unbind { device, driver: driver.clone() })?;
+            Mutator::perform(&mut self.inner, &Op::Probe { device, driver })?;
+        }
+        Mutator::perform(&mut self.inner, act)
+    }
+
+    fn is_stuck(&self, device: PciAddress) -> bool {
+        Mutator::is_stuck(&self.inner, device)
+    }
+}
+
+impl Host for Rebound {
+    fn root(&self) -> Result<Root, WriteError> {
+        Host::root(&self.inner)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, WriteError> {
+        Host::snapshot(&self.inner)
+    }
+
+    fn uptime(&self) -> u64 {
+        self.inner.uptime()
+    }
+
+    fn wall(&self) -> String {
+        self.inner.wall()
+    }
+
+    fn pause(&mut self, seconds: u64) {
+        self.inner.pause(seconds);
+    }
+
+    fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {
+        Host::copies(&mut self.inner, pairs)
+    }
+}
+
+#[test]
+fn nobody_is_let_in_to_a_map_that_was_lost_under_the_word() {
+    let host = named("kpro6-pve7");
+    let plan = plan(&host, RoadId::PeerMap).unwrap();
+    let first = Essence::of(&host);
+    let mut store = MemoryStore::default();
+    let mut host = Rebound { inner: host, device: plan.goal.devices[1] };
+    assert_eq!(kind(&apply(&mut store, &mut host, &plan).unwrap()), "waiting");
+    let ending = confirm(&mut store, &mut host).unwrap();
+    let Ending::TakenBack { why, .. } = &ending else { panic!("{ending:?}") };
+    assert!(why.contains("is gone"), "{why}");
+    let now = Essence::of(&host.inner);
+    assert!(now.same_host(&first), "{}", first.difference(&now));
+    assert!(now.environment.is_none_or(|text| text.contains("NCCL_P2P_DISABLE=1")));
 }
 
 /// At whatever act a job begins: nothing that would harm it is done from there on, and once it is
