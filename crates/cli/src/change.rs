@@ -1,6 +1,7 @@
 //! The changing commands: apply, confirm, rollback, recover, undo, history, verify.
 
 pub(crate) mod children;
+mod error;
 mod guardian;
 mod host_lock;
 mod kept;
@@ -19,17 +20,16 @@ use peerway_cli_read::host::accelerators;
 use peerway_cli_read::output::{Output, complain};
 use peerway_cli_read::{Exit, Global};
 use peerway_roads::Plan;
-use peerway_roads::plan::NotBefore;
 use peerway_write::grant::{GrantError, Place};
 use peerway_write::history::history;
-use peerway_write::journal::{Journal, JournalError};
+use peerway_write::journal::Journal;
 use peerway_write::live::blocking;
 use peerway_write::store::{DirectoryStore, StoreError};
 use peerway_write::transaction::{self, Ending, Ladder, Left, Settings, TransactionError};
 use peerway_write::{Host, WriteGrant, recovery};
-use thiserror::Error;
 
 use crate::place::{self, PlaceError};
+use error::ChangeError;
 
 /// A plan is not longer than this.
 const MOST_PLAN: usize = 64 << 20;
@@ -131,40 +131,6 @@ pub(crate) struct At {
     /// Lets so many seconds pass first (simulated hosts)
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     later: u64,
-}
-
-#[derive(Debug, Error)]
-enum ChangeError {
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    #[error(transparent)]
-    Transaction(#[from] TransactionError),
-    #[error("cannot read the plan {path:?}: {why}; write one with peerway plan ROAD -o FILE")]
-    Plan { path: String, why: String },
-    #[error(transparent)]
-    NotBefore(#[from] NotBefore),
-    #[error("cannot start the timer that takes it back: {0}")]
-    Timer(std::io::Error),
-    #[error("cannot watch for signals: {0}")]
-    Signals(std::io::Error),
-    #[error("cannot render the answer: {0}")]
-    Render(serde_json::Error),
-}
-
-impl ChangeError {
-    /// Its exit code, given whether a transaction was left open.
-    fn exit(&self, left: bool) -> Exit {
-        match self {
-            _ if left => Exit::NotTakenBack,
-            Self::Plan { .. } => Exit::Usage,
-            Self::Place(PlaceError::NoSuchSimulation(_) | PlaceError::NoState) => Exit::Usage,
-            Self::Transaction(TransactionError::Grant(GrantError::Journal(
-                JournalError::Damaged { .. },
-            ))) => Exit::NotTakenBack,
-            Self::Place(_) | Self::Transaction(_) | Self::NotBefore(_) => Exit::Refused,
-            Self::Timer(_) | Self::Signals(_) | Self::Render(_) => Exit::Internal,
-        }
-    }
 }
 
 /// Runs a changing command.
@@ -327,7 +293,7 @@ fn change(
         ChangeCommand::Recover { .. } | ChangeCommand::Rollback(_) | ChangeCommand::Undo { .. } => {
             Ladder::Again
         }
-        _ => Ladder::Once,
+        _ => Ladder::Leave,
     };
     let settings = Settings { confirm_within, interrupted: &flag, ladder };
     let ending = match command {

@@ -221,7 +221,8 @@ pub(crate) fn back(
     let compared::Compared { wrong, doubts, fallen } =
         compared::compared(executor, &plan, mark, &risen)?;
     for (device, why) in fallen {
-        let Some(driver) = driver_of(&plan, device) else { continue };
+        let open = executor.journal.open_transaction();
+        let Some(driver) = open.and_then(|one| one.driver_before(device)) else { continue };
         executor.journal.append(Entry::Fallen { device, driver, why })?;
     }
     if !wrong.is_empty() {
@@ -235,14 +236,6 @@ pub(crate) fn back(
     let outcome = outcome.map(Box::new);
     executor.journal.append(Entry::End { end: End::TakenBack, ended, outcome })?;
     Ok(Ending::TakenBack { id, why: why.to_owned(), doubts })
-}
-
-/// The driver that a plan takes a device from and gives it back to.
-fn driver_of(plan: &Plan, device: PciAddress) -> Option<String> {
-    plan.steps.iter().find_map(|step| match &step.act {
-        Op::Unbind { device: one, driver } if *one == device => Some(driver.clone()),
-        _ => None,
-    })
 }
 
 /// Writes down why the way back is not at its end.

@@ -52,7 +52,7 @@ pub struct Settings<'a> {
 pub enum Ladder {
     /// What did not come back is said, and left as it is. For commands that nobody waits for.
     #[default]
-    Once,
+    Leave,
     /// What did not come back earlier is bound anew: somebody may have mended it.
     Again,
     /// It is reset first.

@@ -87,7 +87,7 @@ impl Stage {
     ) -> Result<T, DemoError> {
         let flag = AtomicBool::new(false);
         let settings =
-            Settings { confirm_within: CONFIRM_WITHIN, interrupted: &flag, ladder: Ladder::Once };
+            Settings { confirm_within: CONFIRM_WITHIN, interrupted: &flag, ladder: Ladder::Leave };
         let grant =
             WriteGrant::take(&mut self.store, Place::Simulated).map_err(TransactionError::from)?;
         Ok(command(grant, &mut self.host, settings)?)

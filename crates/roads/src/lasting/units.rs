@@ -10,11 +10,11 @@ use crate::plan::Plan;
 const STARTERS: &str = "pve-guests.service lxc.service lxc-net.service libvirtd.service \
                         docker.service containerd.service kubelet.service slurmd.service";
 
-/// Copies the safe environment. A program of the system does it, so that peer access is off even
-/// where Peerway is not installed any more.
 /// There once a driver bound after the unit of the map began.
 const BOUND: &str = "/run/peerway-map.bound";
 
+/// Copies the safe environment. A program of the system does it, so that peer access is off even
+/// where Peerway is not installed any more.
 fn copies() -> String {
     format!("/usr/bin/install -D -m 0644 {SAFE} {ENVIRONMENT_FILE}")
 }

@@ -35,7 +35,8 @@ pub struct State {
     /// Boards fail when they are bound again at all.
     pub fails_when_rebound: bool,
     /// Boards that failed once fail until they are reset: what booted them is still there (WPR2, in the
-    /// words of the driver).
+    /// words of the driver). Reported by operators (NVIDIA/open-gpu-kernel-modules, issue 1353), not measured;
+    /// that it shows at the binding, and not at the first open, is assumed.
     #[serde(default)]
     pub fails_until_reset: bool,
     /// Boards of which that is so now.

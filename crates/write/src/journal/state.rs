@@ -219,6 +219,16 @@ impl<'j> Transaction<'j> {
         fallen
     }
 
+    /// The driver from which the plan began to take a device; none of what it left alone.
+    pub fn driver_before(&self, device: PciAddress) -> Option<String> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Intent {
+                way: Way::Forward, act: Op::Unbind { device: one, driver }, ..
+            } if *one == device => Some(driver.clone()),
+            _ => None,
+        })
+    }
+
     /// Steps that were carried out.
     pub fn done(&self) -> Vec<u32> {
         let mut done = Vec::new();

@@ -1,6 +1,7 @@
 //! Containers and virtual machines that a plan names, stopped and started by their managers' own programs:
 //! `pct` and `qm` of Proxmox VE (pct(1), qm(1)), and those of LXC (lxc-stop(1), lxc-start(1)). They are asked to
-//! shut down, and never ended by force: what does not stop in time is started again with everything else.
+//! shut down, and never ended by force: the change goes back where one does not stop in time, and it may still
+//! stop later.
 //! Containers of other engines are the operator's to stop.
 
 use std::path::PathBuf;

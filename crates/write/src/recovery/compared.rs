@@ -53,8 +53,7 @@ pub(super) fn compared(
             let troubles = troubles(executor, plan, &seen_of_all, risen)?;
             for (device, trouble) in troubles {
                 let text = format!(
-                    "a device did not come back: {trouble}; it needs a reset (peerway recover --reset), or \
-                     the host a reboot"
+                    "a device did not come back: {trouble}; it needs a reset, or the host a reboot"
                 );
                 fallen.push((device, trouble));
                 if !wrong.contains(&text) {

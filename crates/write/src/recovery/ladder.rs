@@ -105,7 +105,7 @@ fn again(
 ) -> Result<u64, Stuck> {
     // A ladder that was cut off may have left it without a driver.
     rung(executor, plan, &board.bind())?;
-    if executor.ladder == Ladder::Once {
+    if executor.ladder == Ladder::Leave {
         return Err(board.left(not_back(why, "peerway recover tries it again")));
     }
     climb(executor, plan, board, why)
@@ -119,7 +119,7 @@ fn climb(
     why: &str,
 ) -> Result<u64, Stuck> {
     let not = no_reset(executor, board.device);
-    if let (Some(not), Ladder::Once) = (&not, executor.ladder) {
+    if let (Some(not), Ladder::Leave) = (&not, executor.ladder) {
         return Err(board.left(not_back(why, not)));
     }
     rung(executor, plan, &board.unbind())?;

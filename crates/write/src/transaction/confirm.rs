@@ -115,11 +115,11 @@ pub(crate) fn go_on(
     for step in left {
         // It may have been taken without having been written down, so that nothing is expected.
         match executor.step(step.number, Way::Forward, &step.act, None) {
-            Ok(()) => {
-                if let Err(why) = still_there(executor, plan, step) {
-                    return recovery::back(executor, &why.to_string(), None);
-                }
-            }
+            Ok(()) => match still_there(executor, plan, step) {
+                Ok(()) => {}
+                Err(why) if why.is_stop() => return Err(TransactionError::Stopped),
+                Err(why) => return recovery::back(executor, &why.to_string(), None),
+            },
             Err(why) if why.is_stop() => return Err(TransactionError::Stopped),
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(why) => {

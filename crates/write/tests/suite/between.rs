@@ -20,6 +20,40 @@ use crate::transaction::kind;
 
 const JOB: u32 = 88888;
 
+/// What is asked of a host of the tests is asked of the simulated one in it.
+macro_rules! as_its_inner_host {
+    ($host:ty) => {
+        impl Host for $host {
+            fn root(&self) -> Result<Root, WriteError> {
+                Host::root(&self.inner)
+            }
+
+            fn snapshot(&self) -> Result<Snapshot, WriteError> {
+                Host::snapshot(&self.inner)
+            }
+
+            fn uptime(&self) -> u64 {
+                self.inner.uptime()
+            }
+
+            fn wall(&self) -> String {
+                self.inner.wall()
+            }
+
+            fn pause(&mut self, seconds: u64) {
+                self.inner.pause(seconds);
+            }
+
+            fn copies(
+                &mut self,
+                pairs: &[(PciAddress, PciAddress)],
+            ) -> Result<Vec<Copied>, WriteError> {
+                Host::copies(&mut self.inner, pairs)
+            }
+        }
+    };
+}
+
 /// A host on which a job begins once so many acts were done.
 struct Intruded {
     inner: SimHost,
@@ -67,31 +101,7 @@ impl Mutator for Intruded {
     }
 }
 
-impl Host for Intruded {
-    fn root(&self) -> Result<Root, WriteError> {
-        Host::root(&self.inner)
-    }
-
-    fn snapshot(&self) -> Result<Snapshot, WriteError> {
-        Host::snapshot(&self.inner)
-    }
-
-    fn uptime(&self) -> u64 {
-        self.inner.uptime()
-    }
-
-    fn wall(&self) -> String {
-        self.inner.wall()
-    }
-
-    fn pause(&mut self, seconds: u64) {
-        self.inner.pause(seconds);
-    }
-
-    fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {
-        Host::copies(&mut self.inner, pairs)
-    }
-}
+as_its_inner_host!(Intruded);
 
 /// A host on which a driver goes and comes back while the operator's word is carried out: right before the
 /// environment lets jobs in.
@@ -119,31 +129,7 @@ impl Mutator for Rebound {
     }
 }
 
-impl Host for Rebound {
-    fn root(&self) -> Result<Root, WriteError> {
-        Host::root(&self.inner)
-    }
-
-    fn snapshot(&self) -> Result<Snapshot, WriteError> {
-        Host::snapshot(&self.inner)
-    }
-
-    fn uptime(&self) -> u64 {
-        self.inner.uptime()
-    }
-
-    fn wall(&self) -> String {
-        self.inner.wall()
-    }
-
-    fn pause(&mut self, seconds: u64) {
-        self.inner.pause(seconds);
-    }
-
-    fn copies(&mut self, pairs: &[(PciAddress, PciAddress)]) -> Result<Vec<Copied>, WriteError> {
-        Host::copies(&mut self.inner, pairs)
-    }
-}
+as_its_inner_host!(Rebound);
 
 #[test]
 fn nobody_is_let_in_to_a_map_that_was_lost_under_the_word() {

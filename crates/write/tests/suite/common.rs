@@ -22,7 +22,7 @@ use peerway_write::{WriteError, WriteGrant};
 pub(crate) static QUIET: AtomicBool = AtomicBool::new(false);
 
 pub(crate) const SETTINGS: Settings<'static> =
-    Settings { confirm_within: 600, interrupted: &QUIET, ladder: Ladder::Once };
+    Settings { confirm_within: 600, interrupted: &QUIET, ladder: Ladder::Leave };
 
 pub(crate) fn named(name: &str) -> SimHost {
     SimHost::named(name).unwrap().unwrap()

@@ -194,3 +194,18 @@ fn a_crash_on_the_ladder_is_recovered() {
         assert!(host.state().latched.is_empty(), "moment {number}");
     }
 }
+
+/// The plan would have come to it later: what it had not begun to take from a driver is nobody's to bind anew.
+#[test]
+fn a_device_that_was_left_alone_is_not_bound_anew() {
+    let (mut host, plan) = reported();
+    let mut store = MemoryStore::default();
+    whys(&apply(&mut store, &mut host, &plan).unwrap());
+    let journal = Journal::open(&mut store).unwrap();
+    let open = journal.open_transaction().unwrap();
+    let begun: Vec<_> =
+        plan.goal.devices.iter().filter(|one| open.driver_before(**one).is_some()).collect();
+    // The canary alone.
+    assert_eq!(begun, [&plan.goal.devices[0]]);
+    assert_eq!(open.driver_before(plan.goal.devices[0]).as_deref(), Some("nvidia"));
+}

@@ -13,7 +13,7 @@ use super::super::kernel::Kernel;
 use super::super::machine::Machine;
 use super::super::product;
 use super::super::scenario::inventory_step;
-use super::{CHANGED, LIMIT, PLAN, declared, shell};
+use super::{CHANGED, LIMIT, PLAN, declared, plain, shell};
 
 mod containers;
 mod cuts;
@@ -161,6 +161,11 @@ fn plan(name: &str) -> Step {
     let words =
         ["plan", "identity-groups", "--device", &devices, "--last", "--probe", PROBE, "-o", PLAN];
     declared(name, &words)
+}
+
+/// The application of a plan, for a shell's line.
+fn applying() -> String {
+    format!("{} apply {PLAN} --unproved --probe {PROBE}", plain())
 }
 
 /// Every file, directory and link where something of ours could be, with mode, owner and content.

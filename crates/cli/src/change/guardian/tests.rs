@@ -15,7 +15,7 @@ use super::*;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 const SETTINGS: Settings<'static> =
-    Settings { confirm_within: 600, interrupted: &QUIET, ladder: Ladder::Once };
+    Settings { confirm_within: 600, interrupted: &QUIET, ladder: Ladder::Leave };
 const JOB: u32 = 4711;
 
 fn plan(host: &SimHost) -> Plan {

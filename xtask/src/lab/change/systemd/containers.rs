@@ -11,7 +11,7 @@ use super::super::super::machine::Machine;
 use super::super::super::scenario::inventory_step;
 use super::super::{CHANGED, HEADS, PLAN, as_before, plain, product, shell};
 use super::looks::Told;
-use super::{PROBE, beginning, boot};
+use super::{applying, beginning, boot};
 
 /// Makes two containers, and starts them; one has the devices open and takes four seconds to shut down.
 const CONTAINERS: &str = r#"one=$(ls /sys/bus/pci/devices/0000:11:00.0/uio)
@@ -95,10 +95,6 @@ pub(super) fn run(kernel: &Kernel, machine: &Machine, disk: &Path) -> Result<Fac
 fn planning(stops: &str) -> String {
     let (product, devices) = (plain(), CHANGED.join(","));
     format!("rm -f {PLAN}; {product} plan identity-groups --device {devices} {stops} -o {PLAN}")
-}
-
-fn applying() -> String {
-    format!("{} apply {PLAN} --unproved --probe {PROBE}", plain())
 }
 
 /// The state once the engine has its device, where it is to have it.

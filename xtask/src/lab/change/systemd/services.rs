@@ -12,7 +12,7 @@ use super::super::super::machine::Machine;
 use super::super::super::scenario::inventory_step;
 use super::super::{CHANGED, HEADS, PLAN, as_before, plain, product, shell};
 use super::looks::Told;
-use super::{PROBE, beginning, boot};
+use super::{applying, beginning, boot};
 
 /// Writes the units, and starts those that run from the beginning. The engine takes four seconds to stop.
 const UNITS: &str = r#"cd /run/systemd/system
@@ -101,10 +101,6 @@ fn plan(name: &str, service: &str) -> Step {
         "rm -f {PLAN}; {product} plan identity-groups --device {devices} --stop unit:{service} -o {PLAN}"
     );
     shell(name, &line)
-}
-
-fn applying() -> String {
-    format!("{} apply {PLAN} --unproved --probe {PROBE}", plain())
 }
 
 /// The state once the engine has its device, where it is to have it.
