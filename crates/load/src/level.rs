@@ -334,6 +334,10 @@ async fn closed(ground: &Rc<Ground>, slots: u32) -> std::io::Result<u64> {
     Ok(0)
 }
 
+fn until(moment: u64) -> Duration {
+    Duration::from_nanos(moment.saturating_sub(now()))
+}
+
 /// Arrivals at a rate. Returns how many were due and not sent, since all slots were taken to the end.
 async fn open(ground: &Rc<Ground>, rate: f64) -> std::io::Result<u64> {
     let settings = &ground.settings;
@@ -347,6 +351,16 @@ async fn open(ground: &Rc<Ground>, rate: f64) -> std::io::Result<u64> {
     // Those that wait for a slot: moments, kept so that waiting counts.
     let waiting: Rc<RefCell<std::collections::VecDeque<u64>>> = Rc::default();
     let mut all = JoinSet::new();
+    // At its own moment, and not with the first arrival behind it: the rate would come out too high.
+    let opening = spawn_local({
+        let ground = Rc::clone(ground);
+        async move {
+            ground.pause(until(warm)).await;
+            if !ground.stopped.get() {
+                ground.begin_window();
+            }
+        }
+    });
     while let Some(Tick { due, .. }) = ticks.recv().await {
         if ground.stopped.get() {
             break;
@@ -375,7 +389,10 @@ async fn open(ground: &Rc<Ground>, rate: f64) -> std::io::Result<u64> {
             idle.borrow_mut().push(slot);
         });
     }
+    // The last arrival is sent like any other, and the window ends when it is to.
+    ground.pause(until(end)).await;
     ground.end_window();
+    opening.await.map_err(std::io::Error::other)?;
     while all.join_next().await.is_some() {}
     // Where a number of requests ends the level, those behind it are none that are missing.
     let unsent = if settings.requests.is_some() { 0 } else { waiting.borrow().len() };

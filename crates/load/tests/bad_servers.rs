@@ -9,6 +9,7 @@ use peerway_load::exchange::Limits;
 use peerway_load::prompt::Prompts;
 use peerway_load::reply::Outcome;
 use peerway_load::report::{Level, Weight};
+use peerway_load::ticks::Arrivals;
 use peerway_load::tokens::{Contradiction, Source};
 use peerway_load::{Bench, Load, MetricsAt, RunError, Settings};
 use peerway_load_mock::{Mock, Script};
@@ -419,4 +420,26 @@ fn a_rate_beyond_the_server_is_not_hidden() {
         lines.of_kind("request").len() as u64,
         level.requests_measured + level.warm_up_requests
     );
+}
+
+#[test]
+fn a_rate_that_is_kept_leaves_nothing_unsent() {
+    let mock = Mock::start(Script::parse("pace=0").unwrap()).unwrap();
+    let mut settings = settings(&mock);
+    settings.loads = vec![Load::Rate(10.0)];
+    settings.arrivals = Arrivals::Constant;
+    settings.rate_warm_up = Duration::from_millis(150);
+    settings.requests = None;
+    settings.duration = Duration::from_millis(1040);
+    settings.metrics = MetricsAt::Off;
+    let bench = drive(settings).0.unwrap();
+    let level = &bench.levels[0];
+    // At 100 ms, and at 200 to 1100.
+    assert_eq!(
+        (level.warm_up_requests, level.requests_measured, level.requests_unsent),
+        (1, 10, 0)
+    );
+    // From the end of the warm-up and not from the first arrival, and as long as asked.
+    let seconds = level.window_seconds.unwrap();
+    assert!((1.03..1.2).contains(&seconds), "{seconds}");
 }

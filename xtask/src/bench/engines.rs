@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ mod vllm;
 
 /// Longest that a server may take to start.
 const START: Duration = Duration::from_mins(10);
+/// Longest that it may take to end when it is asked to.
+const STOP: Duration = Duration::from_secs(30);
 /// What each is asked.
 const RUNS: [&str; 4] = [
     "--concurrency 1,4,8 --duration 5 --output-tokens 64 --prompt-words 32",
@@ -114,6 +117,8 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
+            // A group of its own: what a server starts ends with it.
+            .process_group(0)
             .spawn()
             .context("cannot start the server")?;
         let mut running = Self { child, url: format!("http://127.0.0.1:{port}") };
@@ -145,10 +150,28 @@ fn is_well(port: u16) -> bool {
     ask().is_ok_and(|answer| answer.split(' ').nth(1) == Some("200"))
 }
 
+impl Running {
+    /// Sends a signal to the server and all that it started, where any of it still runs.
+    fn signal(&self, signal: &str) -> bool {
+        let group = format!("-{}", self.child.id());
+        let sent = Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
+        sent.is_ok_and(|status| status.success())
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
-        drop(self.child.kill());
+        let begun = Instant::now();
+        self.signal("-TERM");
+        // Signal 0 finds out whether anybody is left; the child itself, once it is waited for, is not.
+        while begun.elapsed() < STOP {
+            drop(self.child.try_wait());
+            if !self.signal("-0") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.signal("-KILL");
         drop(self.child.wait());
     }
 }
