@@ -297,6 +297,11 @@ impl<'a> Scene<'a> {
         if tenant.kind != TenantKind::Lxc || tenant.running == Tristate::No {
             return None;
         }
+        // One in which nobody has a device open has nothing to be stopped for.
+        let holders = self.snapshot().holders.known();
+        if holders.is_some_and(|all| all.iter().all(|holder| holder.tenant != *id)) {
+            return None;
+        }
         let name = id.0.strip_prefix("lxc:")?;
         let proxmox = self
             .snapshot()

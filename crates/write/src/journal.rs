@@ -113,6 +113,16 @@ pub enum Entry {
         /// Who.
         holders: Vec<String>,
     },
+    /// A device is about to be bound again. Until it is said how that went, what its driver says after
+    /// this record of the kernel log speaks of it.
+    Rising {
+        /// Which.
+        device: PciAddress,
+        /// Its driver.
+        driver: String,
+        /// Last record of the kernel log before.
+        mark: u64,
+    },
     /// A device was bound again, and did not come up.
     Fallen {
         /// Which.
@@ -122,7 +132,7 @@ pub enum Entry {
         /// What the driver says.
         why: String,
     },
-    /// It was reset or bound anew, and came up.
+    /// It was bound again, and its driver has nothing to complain of.
     Risen {
         /// Which.
         device: PciAddress,

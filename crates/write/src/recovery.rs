@@ -295,7 +295,7 @@ fn inverses(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Back, Stuck>
         return Ok(back);
     }
     let mut order = Order::of(plan);
-    for (device, came) in ladder::fallen(executor, plan) {
+    for (device, came) in ladder::fallen(executor, plan)? {
         match came {
             Ok(mark) => {
                 back.risen.insert(device, mark);

@@ -402,3 +402,12 @@ fn a_hazard_has_to_be_accepted() {
     let plan = host.plan(RoadId::IdentityGroups).unwrap();
     assert_eq!(plan.reversible, Reversible::Conditional);
 }
+
+/// Nothing is stopped for nothing: the change itself would refuse it.
+#[test]
+fn a_container_that_uses_no_device_is_not_stopped() {
+    let mut host = Host::named("kpro6-pve7");
+    host.snapshot.holders = Observed::Known(Vec::new());
+    let idle = host.plan(RoadId::PeerMap).unwrap();
+    assert!(!steps(&idle).contains("pct:129"));
+}

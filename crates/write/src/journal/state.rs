@@ -137,6 +137,7 @@ impl<'j> Transaction<'j> {
                 | Entry::Intent { way: Way::Forward, .. }
                 | Entry::Done { .. }
                 | Entry::Doubt { .. }
+                | Entry::Rising { .. }
                 | Entry::Fallen { .. }
                 | Entry::Risen { .. }
                 | Entry::Failed { .. } => {}
@@ -200,6 +201,24 @@ impl<'j> Transaction<'j> {
             }
         }
         begun
+    }
+
+    /// Devices that were bound again, or were about to be, before it was said how that went: with their drivers
+    /// and the last record of the kernel log before.
+    pub fn rising(&self) -> BTreeMap<PciAddress, (String, u64)> {
+        let mut rising = BTreeMap::new();
+        for entry in &self.entries {
+            match entry {
+                Entry::Rising { device, driver, mark } => {
+                    rising.insert(*device, (driver.clone(), *mark));
+                }
+                Entry::Risen { device } | Entry::Fallen { device, .. } => {
+                    rising.remove(device);
+                }
+                _ => {}
+            }
+        }
+        rising
     }
 
     /// Devices that were bound again and did not come up, with their drivers and what those say.

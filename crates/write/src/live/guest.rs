@@ -203,21 +203,24 @@ fn lock_of(text: &str) -> Option<&str> {
 }
 
 /// Whether a process runs in a guest, by the text of its `cgroup`: lines `NUMBER:CONTROLLERS:PATH` (cgroups(7)).
+/// Those of root stand at the top, or below the service that started them; one of the same name further down is a
+/// user's (`/user.slice/…`) or within another guest.
 fn is_in(text: &str, service: &Service) -> bool {
     let name = &service.name;
     text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|path| {
-        let parts: Vec<&str> = path.split('/').collect();
-        let container = || parts.windows(2).any(|pair| pair == ["lxc", name.as_str()]);
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let own = match parts.as_slice() {
+            ["system.slice", _, own @ ..] => own,
+            own => own,
+        };
+        let container = own.starts_with(&["lxc", name]);
         match service.manager {
-            Manager::Pct => container(),
+            Manager::Pct => container,
             Manager::Lxc => {
                 let payload = format!("lxc.payload.{name}");
-                container() || parts.contains(&payload.as_str())
+                container || own.first() == Some(&payload.as_str())
             }
-            Manager::Qm => {
-                let scope = format!("{name}.scope");
-                parts.windows(2).any(|pair| pair == ["qemu.slice", scope.as_str()])
-            }
+            Manager::Qm => own.starts_with(&["qemu.slice", &format!("{name}.scope")]),
             _ => false,
         }
     })

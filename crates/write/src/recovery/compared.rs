@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use peerway_core::address::PciAddress;
+use peerway_core::snapshot::Snapshot;
 use peerway_core::snapshot::iommu::DomainType;
 use peerway_roads::Plan;
 use peerway_roads::plan::Difference;
@@ -48,6 +49,7 @@ pub(super) fn compared(
             wrong.push(text);
         }
     }
+    doubts.extend(unopened(executor, plan, &snapshot));
     match mark.and_then(|mark| health::since(executor.host, mark)) {
         Ok(seen_of_all) => {
             let troubles = troubles(executor, plan, &seen_of_all, risen)?;
@@ -71,6 +73,28 @@ pub(super) fn compared(
         Err(why) => doubts.push(format!("whether each driver came back without an error: {why}")),
     }
     Ok(Compared { wrong, doubts, fallen })
+}
+
+/// Devices that were bound to NVIDIA's driver again and that nobody has opened since. It brings a board up at the
+/// first open (`kernel-open/nvidia/nv.c`, `nv_open_device`), so that one that is dead says nothing until then;
+/// the UUID is shown once it was brought up.
+fn unopened(executor: &Executor<'_, '_>, plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
+    let gpus = snapshot.nvidia.gpus.known().map(Vec::as_slice).unwrap_or_default();
+    let open = executor.journal.open_transaction();
+    let was_taken = |device: &PciAddress| {
+        open.as_ref().and_then(|one| one.driver_before(*device)).as_deref() == Some("nvidia")
+    };
+    let is_shut = |device: &PciAddress| {
+        gpus.iter().any(|gpu| gpu.address == *device && gpu.uuid.known().is_none())
+    };
+    let shut = plan.goal.devices.iter().filter(|device| was_taken(device) && is_shut(device));
+    shut.map(|device| {
+        format!(
+            "whether {device} comes up: its driver brings it up when it is first opened, and nobody has opened \
+             it since; nvidia-smi -i {device} does"
+        )
+    })
+    .collect()
 }
 
 /// What drivers said of the goal's devices. Of one that came up on the ladder, and of nobody in

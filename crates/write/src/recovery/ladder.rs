@@ -50,7 +50,7 @@ pub(super) fn bind(
     plan: &Plan,
     board: Board<'_>,
 ) -> Result<Option<u64>, Stuck> {
-    let mut before = mark(executor);
+    let mut before = rises(executor, board)?;
     let mut was_reset = false;
     match take(executor, board.step, &board.bind()) {
         Ok(()) => {}
@@ -61,27 +61,84 @@ pub(super) fn bind(
             rung(executor, plan, &Op::Reset { device: board.device })?;
             was_reset = true;
             before = mark(executor);
+            note(executor, board, before)?;
             harmless(executor, plan, &board.bind())?;
             take(executor, board.step, &board.bind())?;
         }
         Err(stuck) => return Err(stuck),
     }
-    match trouble(executor, board.device, before) {
+    match settle(executor, board, before)? {
         None => Ok(before.filter(|_| was_reset)),
-        Some(why) => {
-            let driver = board.driver.to_owned();
-            let entry = Entry::Fallen { device: board.device, driver, why: why.clone() };
-            executor.journal.append(entry).map_err(ended)?;
-            climb(executor, plan, board, &why).map(Some)
-        }
+        Some(why) => climb(executor, plan, board, &why).map(Some),
     }
+}
+
+/// The mark from which on the driver's lines speak of this binding: that of a command that was cut off between the
+/// binding and its word on it, or a new one, which is written down before anything is done.
+fn rises(executor: &mut Executor<'_, '_>, board: Board<'_>) -> Result<Option<u64>, Stuck> {
+    let open = executor.journal.open_transaction();
+    let earlier = open.and_then(|one| one.rising().get(&board.device).map(|(_, mark)| *mark));
+    if earlier.is_some() {
+        return Ok(earlier);
+    }
+    let before = mark(executor);
+    note(executor, board, before)?;
+    Ok(before)
+}
+
+fn note(
+    executor: &mut Executor<'_, '_>,
+    board: Board<'_>,
+    before: Option<u64>,
+) -> Result<(), Stuck> {
+    let Some(mark) = before else { return Ok(()) };
+    let (device, driver) = (board.device, board.driver.to_owned());
+    executor.journal.append(Entry::Rising { device, driver, mark }).map_err(ended)
+}
+
+/// Writes down how a binding went: what the driver complains of, if anything.
+fn settle(
+    executor: &mut Executor<'_, '_>,
+    board: Board<'_>,
+    before: Option<u64>,
+) -> Result<Option<String>, Stuck> {
+    let device = board.device;
+    let why = trouble(executor, device, before);
+    let entry = match why.clone() {
+        None => Entry::Risen { device },
+        Some(why) => Entry::Fallen { device, driver: board.driver.to_owned(), why },
+    };
+    executor.journal.append(entry).map_err(ended)?;
+    Ok(why)
+}
+
+/// Looks at devices that a command bound again before it was cut off, and of which it said nothing more.
+fn unsettled(executor: &mut Executor<'_, '_>) -> Result<(), Stuck> {
+    let Some(open) = executor.journal.open_transaction() else { return Ok(()) };
+    let begun = open.begun();
+    // Those whose step is still open are bound, and looked at, in their turn.
+    let is_open = |device: PciAddress| {
+        begun.iter().any(|one| matches!(&one.act, Op::Unbind { device: own, .. } if *own == device))
+    };
+    let rising: Vec<_> = open.rising().into_iter().filter(|(one, _)| !is_open(*one)).collect();
+    for (device, (driver, mark)) in rising {
+        if seen(executor, Some(mark)).is_some_and(|seen| seen.lost) {
+            let what = format!(
+                "whether {device} came back without an error: records of the kernel log were lost"
+            );
+            executor.journal.append(Entry::Doubt { what }).map_err(ended)?;
+        }
+        settle(executor, Board { step: 0, device, driver: &driver }, Some(mark))?;
+    }
+    Ok(())
 }
 
 /// Devices that an earlier command bound again, and that did not come back then.
 pub(super) fn fallen(
     executor: &mut Executor<'_, '_>,
     plan: &Plan,
-) -> Vec<(PciAddress, Result<u64, Stuck>)> {
+) -> Result<Vec<(PciAddress, Result<u64, Stuck>)>, Stuck> {
+    unsettled(executor)?;
     let open = executor.journal.open_transaction();
     let fallen = open.map(|one| one.fallen()).unwrap_or_default();
     let mut all = Vec::new();
@@ -94,7 +151,7 @@ pub(super) fn fallen(
             break;
         }
     }
-    all
+    Ok(all)
 }
 
 fn again(
@@ -123,8 +180,14 @@ fn climb(
         return Err(board.left(not_back(why, not)));
     }
     rung(executor, plan, &board.unbind())?;
+    let mut not = not;
     if not.is_none() {
-        rung(executor, plan, &Op::Reset { device: board.device })?;
+        match rung(executor, plan, &Op::Reset { device: board.device }) {
+            Ok(()) => {}
+            // It is not left without a driver, and that may help.
+            Err(Stuck::Step(refused)) => not = Some(refused.why),
+            Err(stuck) => return Err(stuck),
+        }
     }
     let before = mark(executor);
     rung(executor, plan, &board.bind())?;

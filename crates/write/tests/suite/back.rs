@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use peerway_core::address::PciAddress;
+use peerway_core::observed::Observed;
 use peerway_core::snapshot::Snapshot;
 use peerway_read::root::{KMSG, Root};
 use peerway_read::tree::{Node, Tree};
@@ -92,6 +93,8 @@ enum Way {
     NoLog,
     /// The ring is overwritten after the first look at it.
     Overwritten,
+    /// Nobody has opened the boards since they were bound: no UUID is shown.
+    Unopened,
     /// The nodes are gone.
     NoNodes,
     /// In none.
@@ -142,7 +145,13 @@ impl Host for Odd {
     }
 
     fn snapshot(&self) -> Result<Snapshot, WriteError> {
-        Host::snapshot(&self.inner)
+        let mut snapshot = Host::snapshot(&self.inner)?;
+        if self.how == Way::Unopened
+            && let Observed::Known(gpus) = &mut snapshot.nvidia.gpus
+        {
+            gpus.iter_mut().for_each(|gpu| gpu.uuid = Observed::Absent);
+        }
+        Ok(snapshot)
     }
 
     fn uptime(&self) -> u64 {
@@ -183,6 +192,19 @@ fn a_log_that_cannot_be_read_keeps_nothing_changed() {
         let record = peerway_write::history::history(&journal).pop().unwrap();
         assert!(record.why.unwrap().contains(says));
     }
+}
+
+/// A board comes up when it is first opened, and not when it is bound.
+#[test]
+fn a_board_that_nobody_opened_is_not_said_to_be_well() {
+    let (host, first, plan, mut store) = waiting();
+    let mut odd = Odd::new(host, Way::Unopened);
+    let doubts = taken_back(&mut store, &mut odd);
+    assert_eq!(doubts.len(), plan.goal.devices.len(), "{doubts:?}");
+    for (doubt, device) in doubts.iter().zip(&plan.goal.devices) {
+        assert!(doubt.contains(&format!("{device} comes up")), "{doubt}");
+    }
+    assert!(Essence::of(&odd.inner) == first);
 }
 
 #[test]

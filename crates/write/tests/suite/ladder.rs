@@ -147,6 +147,12 @@ fn a_reset_that_is_refused_or_hangs_is_said() {
         let ending = recover_with(&mut store, &mut host, RESET);
         let text = format!("{ending:?}");
         assert!(text.contains(said), "{text}");
+        if how != How::Hangs {
+            // It is not left without its driver.
+            let root = host.root();
+            let link = root.link(&format!("/sys/bus/pci/devices/{}/driver", plan.goal.devices[0]));
+            assert!(link.is_ok_and(|link| link.ends_with("/nvidia")), "{text}");
+        }
         // Once it is over, the next one finishes.
         host.script_mut().clear();
         let ending = recover_with(&mut store, &mut host, RESET);
@@ -167,6 +173,42 @@ fn nothing_is_reset_under_a_holder() {
     host.end_process(77_777);
     let ending = recover_with(&mut store, &mut host, RESET);
     assert!(matches!(ending, Ending::TakenBack { .. }), "{ending:?}");
+}
+
+/// The word on a board that was just bound is not lost with the process that was to write it down.
+#[test]
+fn a_crash_before_a_board_is_said_to_be_dead_loses_nothing() {
+    let mut host = healthy_boards();
+    let plan = plan(&host, RoadId::IdentityGroups).unwrap();
+    let mut store = MemoryStore::default();
+    let ending = apply(&mut store, &mut host, &plan).unwrap();
+    assert!(matches!(ending, Ending::Waiting { .. }), "{ending:?}");
+    host.state_mut().fails_when_rebound = true;
+    host.state_mut().fails_until_reset = true;
+    let mut watched = Watched::new(host, &store);
+    peerway_write::roll_back(grant(&mut store), &mut watched, SETTINGS, "the operator's").unwrap();
+    watched.look(true);
+    let moments = watched.moments.into_inner();
+    // All but the canary are bound once, and say it once.
+    let others = &plan.goal.devices[1..];
+    let mut dead = 0;
+    for (number, moment) in moments.iter().enumerate() {
+        let mut store = MemoryStore::with(moment.journal.clone());
+        let mut host = moment.host.clone();
+        host.restart();
+        let ending =
+            peerway_write::roll_back(grant(&mut store), &mut host, SETTINGS, "again").unwrap();
+        assert!(matches!(ending, Ending::Remains { .. }), "moment {number}: {ending:?}");
+        let journal = Journal::open(&mut store).unwrap();
+        let fallen = journal.open_transaction().unwrap().fallen();
+        for device in others {
+            let was_dead = moment.host.state().latched.contains(device);
+            dead += usize::from(was_dead);
+            let is_said = fallen.contains_key(device);
+            assert_eq!(is_said, host.state().latched.contains(device), "moment {number}: {device}");
+        }
+    }
+    assert!(dead > 10, "{dead} moments with a dead board");
 }
 
 /// Whatever moment of the ladder a process ends in, the next one takes it to the first state.

@@ -127,6 +127,10 @@ fn who_is_stopped_and_who_is_not() {
         ("pct:12", "/lxc/129/ns"),
         ("pct:129", "/qemu.slice/129.scope"),
         ("lxc:we", "/lxc.payload.web"),
+        // A user's, and one within another.
+        ("lxc:web", "/user.slice/user-1000.slice/user@1000.service/user.slice/lxc.payload.web"),
+        ("lxc:web", "/lxc.payload.other/lxc.payload.web"),
+        ("pct:129", "/lxc/101/ns/lxc/129"),
         ("qm:132", "/system.slice/132.scope"),
         ("qm:132", "/"),
     ] {
