@@ -8,6 +8,9 @@ use serde::Serialize;
 use crate::error::CliError;
 use crate::host::Looked;
 
+/// What begins a colour.
+const ESCAPE: u8 = 0x1b;
+
 /// Collects an answer and prints it in one go.
 #[derive(Debug, Default)]
 pub struct Output {
@@ -51,7 +54,13 @@ impl Output {
         let document = Document { head, body };
         let text = serde_json::to_string_pretty(&document)
             .map_err(|source| CliError::Render { source })?;
-        self.line(&text);
+        if self.text.is_empty() {
+            // Megabytes after a storm: taken as they are.
+            self.text = text;
+            self.text.push('\n');
+        } else {
+            self.line(&text);
+        }
         Ok(())
     }
 
@@ -63,8 +72,15 @@ impl Output {
 
     /// Prints what was collected; colours only where standard output takes them.
     pub fn finish(self) -> std::io::Result<()> {
+        let text = self.text.as_bytes();
+        // Taking colours out goes byte by byte, and a document has none.
+        if !text.contains(&ESCAPE) {
+            let mut stdout = std::io::stdout().lock();
+            stdout.write_all(text)?;
+            return stdout.flush();
+        }
         let mut stdout = anstream::stdout().lock();
-        stdout.write_all(self.text.as_bytes())?;
+        stdout.write_all(text)?;
         stdout.flush()
     }
 }

@@ -122,6 +122,11 @@ impl Collector {
         self
     }
 
+    /// A part is over: what was put off is done by the processor that read it.
+    pub fn settle(&mut self) {
+        self.summary.settle();
+    }
+
     /// Adds what a later part gave, which begins after so many lines and boots.
     pub fn append(&mut self, later: &Self, lines: u64, boots: u32) {
         self.summary.append(&later.summary, lines, boots);

@@ -208,6 +208,13 @@ impl AddressSet {
         (all, settled.threshold == u64::MAX)
     }
 
+    /// Sorts in what waits, so that a reader has nothing left to do.
+    pub(crate) fn sort_in(&mut self, budget: &mut Budget) {
+        if self.waiting_len > 0 {
+            self.settle(budget);
+        }
+    }
+
     /// How many distinct addresses were added.
     pub(crate) fn distinct(&self) -> Distinct {
         let settled = self.settled();

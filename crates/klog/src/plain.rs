@@ -49,10 +49,41 @@ pub(crate) fn event<'a>(text: &'a [u8], event: &mut Event<'a>) -> Option<usize> 
     Some(text.len() - rest.len() + feed)
 }
 
+/// The function whose dropped messages were reported last: most reports of a log are of a few.
+#[derive(Debug, Default)]
+pub(crate) struct Limited {
+    /// `function: `.
+    head: String,
+    iommu_events: bool,
+}
+
+impl Limited {
+    /// The number in `function: N` if it is of the same function.
+    #[inline]
+    fn again(&self, message: &[u8]) -> Option<u64> {
+        if self.head.is_empty() {
+            return None;
+        }
+        let (count, []) = text::number(message.strip_prefix(self.head.as_bytes())?)? else {
+            return None;
+        };
+        Some(count)
+    }
+
+    fn fact(&self, count: u64) -> Option<Fact<'_>> {
+        let function = self.head.strip_suffix(": ")?;
+        Some(Fact::Suppressed { function, count, iommu_events: self.iommu_events })
+    }
+}
+
 /// Reads a line that is nothing but `function: N callbacks suppressed`, whose anchor stands at `at`,
 /// from the front of a text: its length with its line feed, its time, its message and what it says.
 #[inline]
-pub(crate) fn suppressed(text: &[u8], at: usize) -> Option<(usize, When<'_>, &[u8], Fact<'_>)> {
+pub(crate) fn suppressed<'a>(
+    text: &'a [u8],
+    at: usize,
+    limited: &'a mut Limited,
+) -> Option<(usize, When<'a>, &'a [u8], Fact<'a>)> {
     let end = at + b" callbacks suppressed".len();
     let feed = match text.get(end) {
         Some(b'\n') => 1,
@@ -61,14 +92,25 @@ pub(crate) fn suppressed(text: &[u8], at: usize) -> Option<(usize, When<'_>, &[u
     };
     let start = message_start(text)?;
     let message = text.get(start..end)?;
+    let when = When::raw(text, start);
+    if let Some(count) = limited.again(text.get(start..at)?) {
+        return Some((end + feed, when, message, limited.fact(count)?));
+    }
     let fact = host_line::suppressed(message, at.checked_sub(start)?)?;
-    let Fact::Suppressed { function, .. } = fact else { return None };
+    let Fact::Suppressed { function, iommu_events, .. } = fact else { return None };
     // Without an envelope that is the tag of one, and nothing stands in front of the function.
     if function == "kernel" {
         return None;
     }
     let (front, _) = text::last_word(text.get(start..at)?);
-    (front.len() == function.len() + 1).then(|| (end + feed, When::raw(text, start), message, fact))
+    if front.len() != function.len() + 1 {
+        return None;
+    }
+    limited.head.clear();
+    limited.head.push_str(function);
+    limited.head.push_str(": ");
+    limited.iommu_events = iommu_events;
+    Some((end + feed, when, message, fact))
 }
 
 /// Where the message begins in a first line of `dmesg`, of a system log in either date form, or

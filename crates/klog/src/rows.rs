@@ -171,6 +171,13 @@ impl Rows {
         Some(at)
     }
 
+    /// Nothing more comes: what was put off is done, by the processor that has it at hand.
+    pub(crate) fn settle(&mut self) {
+        for slot in &mut self.slots {
+            slot.set.sort_in(&mut self.budget);
+        }
+    }
+
     /// Adds the rows of a later part of the same log.
     pub(crate) fn append(&mut self, later: &Self, shift: impl Fn(&Occurrence) -> Occurrence) {
         self.unlisted += later.unlisted;

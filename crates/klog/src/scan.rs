@@ -64,6 +64,8 @@ pub struct Scanner {
     scratch: Vec<u8>,
     /// Time of the record that `dmesg --json` spreads over several lines.
     json_stamp: Stamp,
+    /// The function whose dropped messages were reported last.
+    limited: plain::Limited,
     /// Sequence number of the last `/dev/kmsg` record, while the lines are such records.
     sequence: Option<u64>,
     lines: u64,
@@ -85,6 +87,7 @@ impl Scanner {
             long_from: None,
             scratch: Vec::new(),
             json_stamp: Stamp::default(),
+            limited: plain::Limited::default(),
             sequence: None,
             lines: 0,
             bytes: 0,
@@ -225,11 +228,14 @@ impl Scanner {
     fn region(&mut self, region: &[u8], sink: &mut impl Sink) {
         let mut rest = region;
         let mut event = Event::new(Iommu::AmdVi, Kind::IoPageFault);
+        let mut in_storm = true;
         while !rest.is_empty() {
-            while let Some(tail) = self.plain(rest, &mut event, sink) {
+            while in_storm && let Some(tail) = self.plain(rest, &mut event, sink) {
                 rest = tail;
             }
             let Some((lines, hit)) = self.next_anchored(rest) else { return };
+            // What follows a notice of a rate limit may be anything.
+            in_storm = !matches!(hit, Some((Family::Suppressed, _)));
             let quick = match hit {
                 Some((Family::Suppressed, at)) => self.suppressed(lines, at, sink),
                 _ => self.plain(lines, &mut event, sink),
@@ -272,7 +278,7 @@ impl Scanner {
         if !self.reader.is_clear() || self.sequence.is_some() {
             return None;
         }
-        let (length, when, text, fact) = plain::suppressed(lines, at)?;
+        let (length, when, text, fact) = plain::suppressed(lines, at, &mut self.limited)?;
         self.lines += 1;
         self.bytes += u64::try_from(length).unwrap_or(0);
         let (line, boot) = (self.lines, self.reader.boot());

@@ -131,6 +131,11 @@ impl Summary {
         self.rows.is_truncated()
     }
 
+    /// Does what was put off until nothing more comes: for a part of a log, by its own processor.
+    pub fn settle(&mut self) {
+        self.rows.settle();
+    }
+
     /// Adds what a later part of the same log gave, which begins after `lines` lines and `boots`
     /// boots (highest number so far plus what the part's own numbers start at).
     pub fn append(&mut self, later: &Self, lines: u64, boots: u32) {

@@ -191,6 +191,7 @@ fn part(input: &Input, wanted: &Wanted, from: u64, upto: u64) -> Part {
         // What is still open here goes on in the next part, which has read this far back.
         scanner.finish_part(&mut collector);
     }
+    collector.settle();
     Part { collector, lines: scanner.lines(), boots: scanner.boot(), incomplete }
 }
 

@@ -106,7 +106,11 @@ fn kill_at_each(command: &str, plan: &str, first: usize, every: usize, last: usi
 /// An apply that nobody ends.
 fn whole(plan: &str) -> Result<()> {
     let status = begin("apply", plan)?.wait()?;
-    if status.success() { Ok(()) } else { Err(format!("the apply before it: {status}").into()) }
+    if status.success() {
+        return Ok(());
+    }
+    let (_, said) = end("history")?;
+    Err(format!("the apply before it: {status}: {said}").into())
 }
 
 /// Applies or confirms, and says over the port when a record is there; nothing else runs from then on.
