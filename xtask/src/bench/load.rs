@@ -58,6 +58,7 @@ struct Setting {
 
 struct Programs {
     drive: PathBuf,
+    bare: PathBuf,
     mock: PathBuf,
     python: PathBuf,
 }
@@ -81,7 +82,7 @@ pub fn report() -> Result<String> {
 fn build() -> Result<Programs> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--release", "--quiet", "--package", "peerway-load"])
-        .args(["--package", "peerway-load-mock", "--example", "drive"])
+        .args(["--package", "peerway-load-mock", "--example", "drive", "--example", "bare"])
         .args(["--bin", "peerway-load-mock"])
         .current_dir(root())
         .status()
@@ -92,6 +93,7 @@ fn build() -> Result<Programs> {
     let release = root().join("target/release");
     Ok(Programs {
         drive: release.join("examples/drive"),
+        bare: release.join("examples/bare"),
         mock: release.join("peerway-load-mock"),
         python: python::environment("clients", &["openai", "httpx", "aiohttp"])?,
     })
@@ -197,13 +199,25 @@ fn python_client(
     Ok(document)
 }
 
+/// What the kernel takes for the waiting and reading, whoever does it.
+fn reading_alone(programs: &Programs, setting: &Setting) -> Result<Taken> {
+    let server = Server::start(programs, setting.script)?;
+    let mut command = pinned(&programs.bare, 0);
+    command.arg(&server.url);
+    command.args([setting.slots, setting.rounds, setting.tokens].map(|count| count.to_string()));
+    taken(&document(&mut command)?, "reading alone")
+}
+
 fn python(programs: &Programs, kind: &str, setting: &Setting) -> Result<Taken> {
     let server = Server::start(programs, setting.script)?;
-    let document = python_client(programs, kind, &server, setting)?;
-    let tokens = number(&document, "/tokens")?;
+    taken(&python_client(programs, kind, &server, setting)?, kind)
+}
+
+fn taken(document: &Value, kind: &str) -> Result<Taken> {
+    let tokens = number(document, "/tokens")?;
     Ok(Taken {
-        nanoseconds_per_token: number(&document, "/processor_ns")? / tokens,
-        tokens_per_second: tokens / number(&document, "/wall_s")?,
+        nanoseconds_per_token: number(document, "/processor_ns")? / tokens,
+        tokens_per_second: tokens / number(document, "/wall_s")?,
         version: document.pointer("/version").and_then(Value::as_str).unwrap_or(kind).to_owned(),
     })
 }
@@ -214,7 +228,10 @@ fn per_token(programs: &Programs) -> Result<String> {
          on the other; the same answers for all, one chunk a token, about 200 bytes each. User and \
          system time of the client, without the start of the interpreter and one warm-up request a \
          stream; the least of {TIMES} runs in turn. Peerway parses every chunk, keeps percentiles, \
-         and measures its own lag meanwhile; the Python clients keep one time a token. {}.\n",
+         and measures its own lag meanwhile; the Python clients keep one time a token. Reading alone \
+         (`crates/load/examples/bare.rs`) waits, reads and looks at nothing: the kernel's part, which no \
+         client that reads each token as it comes can go below; peerway waits a little where tokens \
+         come by the thousand, and reads several at once. {}.\n",
         python::version(&programs.python)?
     );
     for setting in SETTINGS {
@@ -225,16 +242,17 @@ fn per_token(programs: &Programs) -> Result<String> {
             setting.tokens
         ));
         let mut rows: Vec<Option<Taken>> = KINDS.iter().map(|_| None).collect();
-        let mut ours = None;
+        let (mut ours, mut alone) = (None, None);
         for _ in 0..TIMES {
             least(&mut ours, peerway(programs, &setting)?);
+            least(&mut alone, reading_alone(programs, &setting)?);
             for (row, kind) in rows.iter_mut().zip(KINDS) {
                 least(row, python(programs, kind, &setting)?);
             }
         }
         let ours = ours.context("nothing was run")?;
         let base = ours.nanoseconds_per_token;
-        for row in std::iter::once(ours).chain(rows.into_iter().flatten()) {
+        for row in std::iter::once(ours).chain(alone).chain(rows.into_iter().flatten()) {
             out.push_str(&format!(
                 "| {} | {:.2} | {:.1} | {:.0} |\n",
                 row.version,
@@ -256,21 +274,34 @@ fn least(row: &mut Option<Taken>, taken: Taken) {
     }
 }
 
+/// How the tokens of 1,024 streams come: the heading, and the script.
+const ARRIVALS: [(&str, &str); 2] = [
+    ("Each stream at its own moments", "stamp first=50 pace=50"),
+    ("All streams at the same moments, as from one batch", "stamp step first=50 pace=50"),
+];
+
 /// Lag against the server's own time stamps.
 fn lag(programs: &Programs) -> Result<String> {
-    let setting = Setting {
-        title: "",
-        script: "stamp step first=50 pace=50",
-        slots: 1024,
-        rounds: 2,
-        tokens: 100,
-    };
     let mut out = "\n## Lag with 1,024 streams\n\nThe server writes the moment (of the clock that \
                    both share) into each chunk before it sends it, a token every 50 ms a stream: \
                    20,480 a second. From that moment to the client's reading, milliseconds; the \
-                   sending is part of it. All runs are shown.\n\n| client | p50 | p99 | p99.9 | \
-                   own waiting, p99 | processor, % |\n|:--|--:|--:|--:|--:|--:|\n"
+                   sending is part of it. Where all come at the same moments, the last of 1,024 waits \
+                   for the reading of those before it, which is the kernel's time for the most part. All \
+                   runs are shown.\n"
         .to_owned();
+    for (title, script) in ARRIVALS {
+        out.push_str(&format!(
+            "\n### {title}\n\n| client | p50 | p99 | p99.9 | own waiting, p99 | processor, % |\n\
+             |:--|--:|--:|--:|--:|--:|\n"
+        ));
+        out.push_str(&lag_of(programs, script)?);
+    }
+    Ok(out)
+}
+
+fn lag_of(programs: &Programs, script: &'static str) -> Result<String> {
+    let setting = Setting { title: "", script, slots: 1024, rounds: 2, tokens: 100 };
+    let mut out = String::new();
     for _ in 0..TIMES {
         let server = Server::start(programs, setting.script)?;
         let mut command = bench(programs, &server.url, setting.slots, setting.tokens);
