@@ -14,6 +14,7 @@ use super::{Stuck, harmless, take};
 use crate::executor::Executor;
 use crate::health;
 use crate::journal::Entry;
+use crate::mutator::is_reached;
 use crate::transaction::{Ladder, Left, TransactionError};
 
 /// A device that is bound to a driver again, or is to be.
@@ -74,11 +75,14 @@ pub(super) fn bind(
 }
 
 /// The mark from which on the driver's lines speak of this binding: that of a command that was cut off between the
-/// binding and its word on it, or a new one, which is written down before anything is done.
+/// binding and its word on it, or a new one, which is written down before anything is done. What was said of an
+/// attempt that did not bind it says nothing of the next.
 fn rises(executor: &mut Executor<'_, '_>, board: Board<'_>) -> Result<Option<u64>, Stuck> {
     let open = executor.journal.open_transaction();
     let earlier = open.and_then(|one| one.rising().get(&board.device).map(|(_, mark)| *mark));
-    if earlier.is_some() {
+    let bind = board.bind();
+    let is_bound = executor.host.current(&bind).is_ok_and(|found| is_reached(&bind, &found));
+    if earlier.is_some() && is_bound {
         return Ok(earlier);
     }
     let before = mark(executor);

@@ -1,6 +1,7 @@
 //! Boards that do not come back, and what is tried then.
 
 use peerway_core::snapshot::query::vendor;
+use peerway_read::tree::Node;
 use peerway_roads::{Op, Plan, RoadId};
 use peerway_sim::react::{How, SimHost};
 use peerway_write::journal::{Entry, Journal, Way};
@@ -209,6 +210,30 @@ fn a_crash_before_a_board_is_said_to_be_dead_loses_nothing() {
         }
     }
     assert!(dead > 10, "{dead} moments with a dead board");
+}
+
+/// What a driver said of an attempt that did not bind it says nothing of the next.
+#[test]
+fn an_attempt_that_failed_does_not_speak_of_the_next() {
+    let mut host = healthy_boards();
+    let plan = plan(&host, RoadId::IdentityGroups).unwrap();
+    let mut store = MemoryStore::default();
+    let ending = apply(&mut store, &mut host, &plan).unwrap();
+    assert!(matches!(ending, Ending::Waiting { .. }), "{ending:?}");
+    let device = plan.goal.devices[1];
+    let bind = Op::Probe { device, driver: "nvidia".to_owned() };
+    host.script_mut().always(&bind, How::Refused(Errno::IO));
+    let ending = peerway_write::roll_back(grant(&mut store), &mut host, SETTINGS, "test").unwrap();
+    assert!(whys(&ending)[0].contains("drivers_probe"), "{ending:?}");
+    let mut tree = host.tree().clone();
+    let mut log = host.root().kernel_log(1 << 20).unwrap();
+    let said =
+        format!("3,99999,99999999,-;NVRM: GPU {device}: RmInitAdapter failed! (0x62:0x65:2027)\n");
+    log.extend_from_slice(said.as_bytes());
+    tree.set("/dev/kmsg", Node::File(log)).unwrap();
+    let mut host = SimHost::restored("sim:fsp", tree, host.state().clone());
+    let ending = peerway_write::roll_back(grant(&mut store), &mut host, SETTINGS, "again").unwrap();
+    assert!(matches!(ending, Ending::TakenBack { .. }), "{ending:?}");
 }
 
 /// Whatever moment of the ladder a process ends in, the next one takes it to the first state.
