@@ -9,7 +9,7 @@ use super::input::Input;
 use super::unpack;
 
 /// Bytes a read: what was copied is still near when it is searched.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 128 << 10;
 /// A part that is worth a thread.
 const PART: u64 = 32 << 20;
 /// Most threads: memory stays bounded, and a disk has enough of four readers.
