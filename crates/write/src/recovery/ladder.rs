@@ -137,11 +137,11 @@ fn unsettled(executor: &mut Executor<'_, '_>) -> Result<(), Stuck> {
     Ok(())
 }
 
+/// A device that was tried again, with the last record of the kernel log before it came up.
+type Tried = (PciAddress, Result<u64, Stuck>);
+
 /// Devices that an earlier command bound again, and that did not come back then.
-pub(super) fn fallen(
-    executor: &mut Executor<'_, '_>,
-    plan: &Plan,
-) -> Result<Vec<(PciAddress, Result<u64, Stuck>)>, Stuck> {
+pub(super) fn fallen(executor: &mut Executor<'_, '_>, plan: &Plan) -> Result<Vec<Tried>, Stuck> {
     unsettled(executor)?;
     let open = executor.journal.open_transaction();
     let fallen = open.map(|one| one.fallen()).unwrap_or_default();
