@@ -83,6 +83,8 @@ struct Odd {
     inner: SimHost,
     how: Way,
     roots: Cell<u32>,
+    /// How often more it does not answer.
+    busy: Cell<u32>,
     /// Transactions for which it was told to keep what they need.
     kept: Vec<String>,
 }
@@ -95,6 +97,8 @@ enum Way {
     Overwritten,
     /// Nobody has opened the boards since they were bound: no UUID is shown.
     Unopened,
+    /// Overrides are not answered for in time at first.
+    Busy,
     /// The nodes are gone.
     NoNodes,
     /// In none.
@@ -103,7 +107,7 @@ enum Way {
 
 impl Odd {
     fn new(inner: SimHost, how: Way) -> Self {
-        Self { inner, how, roots: Cell::new(0), kept: Vec::new() }
+        Self { inner, how, roots: Cell::new(0), busy: Cell::new(2), kept: Vec::new() }
     }
 }
 
@@ -111,6 +115,11 @@ impl Mutator for Odd {
     fn current(&self, act: &Op) -> Result<Found, WriteError> {
         match act {
             Op::Fence { .. } if self.how == Way::NoNodes => Ok(Found::Nothing),
+            Op::SetOverride { .. } if self.how == Way::Busy && self.busy.get() > 0 => {
+                self.busy.set(self.busy.get() - 1);
+                let why = "no answer within a second".to_owned();
+                Err(WriteError::Unreadable { act: "reading an override".to_owned(), why })
+            }
             _ => Mutator::current(&self.inner, act),
         }
     }
@@ -192,6 +201,24 @@ fn a_log_that_cannot_be_read_keeps_nothing_changed() {
         let record = peerway_write::history::history(&journal).pop().unwrap();
         assert!(record.why.unwrap().contains(says));
     }
+}
+
+/// A file that does not answer in time is asked again, and not for ever.
+#[test]
+fn a_busy_host_is_asked_again() {
+    let (host, first, _, mut store) = waiting();
+    let mut odd = Odd::new(host, Way::Busy);
+    assert_eq!(taken_back(&mut store, &mut odd), Vec::<String>::new());
+    assert!(Essence::of(&odd.inner) == first);
+    let (host, first, _, mut store) = waiting();
+    let mut odd = Odd::new(host, Way::Busy);
+    // Once to see whether a holder would be harmed, and then the tries.
+    odd.busy.set(4);
+    let ending = roll_back(grant(&mut store), &mut odd, SETTINGS, "test").unwrap();
+    let Ending::Remains { left, .. } = &ending else { panic!("{ending:?}") };
+    assert!(left[0].why.contains("no answer within a second"), "{left:?}");
+    assert_eq!(taken_back(&mut store, &mut odd), Vec::<String>::new());
+    assert!(Essence::of(&odd.inner) == first);
 }
 
 /// A board comes up when it is first opened, and not when it is bound.
