@@ -22,7 +22,7 @@ use crate::wait;
 /// From 7.2 on a type is refused with EBUSY while a device of the group is being reset; resets
 /// take a second at most, and are waited for this often.
 const BUSY_TRIES: u32 = 5;
-/// How often a place that cannot be read is read on the way back; each time may leave a reader behind.
+/// How often a place that cannot be read is read; each time may leave a reader behind.
 const READ_TRIES: u32 = 3;
 
 /// Why a step was not taken.
@@ -170,7 +170,7 @@ impl Executor<'_, '_> {
         expect: Option<&str>,
     ) -> Result<(), StepError> {
         let real = self.meaning(act)?;
-        let found = self.current(way, &real)?;
+        let found = self.current(&real)?;
         if let Some(expected) = expect
             && words(&found) != expected
         {
@@ -200,7 +200,7 @@ impl Executor<'_, '_> {
             real if is_reached(real, &found) => {}
             real => {
                 self.perform(real)?;
-                let now = self.current(way, real)?;
+                let now = self.current(real)?;
                 if !is_reached(real, &now) {
                     return Err(StepError::NotTaken {
                         act: spell(real),
@@ -228,13 +228,13 @@ impl Executor<'_, '_> {
         Err(StepError::Waited { what, why: format!("held by {}", held.join(", ")) })
     }
 
-    /// What is in place. On the way back a host that is busy is asked again before a step remains: a file that
-    /// does not answer in time is one that cannot be read.
-    fn current(&mut self, way: Way, act: &Op) -> Result<Found, WriteError> {
+    /// What is in place. A host that is busy is asked again before the change turns back, or a step remains: a file
+    /// that does not answer in time is one that cannot be read.
+    fn current(&mut self, act: &Op) -> Result<Found, WriteError> {
         let mut tries = 1;
         loop {
             match self.host.current(act) {
-                Err(WriteError::Unreadable { .. }) if way == Way::Back && tries < READ_TRIES => {
+                Err(WriteError::Unreadable { .. }) if tries < READ_TRIES => {
                     tries += 1;
                     self.host.pause(1);
                 }
